@@ -19,16 +19,19 @@ from typer.core import TyperGroup
 
 from bench import catalog, commands, console
 from bench.commands import (
-    EXECUTION,
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_WRONG,
+    RUN_OPTIONS,
+    CompareOptions,
+    DiffOptions,
     RunOptions,
+    Source,
     command_line,
     device_of,
     plan_of_flags,
-    plan_to_run,
     prepare,
+    requested,
     runs_elsewhere,
 )
 from bench.measure import environment
@@ -36,6 +39,7 @@ from bench.operators import DEFAULT_OPERATORS, ITEM_BYTES, KERNELS
 from bench.operators import PHASES as KERNEL_PHASES
 from bench.planning import completion
 from bench.planning.flags import Flags, announce_data_root
+from bench.planning.keywords import UsageError as UsageError
 from bench.planning.request import parse_model
 from bench.planning.values import (
     MAX_COUNT,
@@ -60,7 +64,6 @@ from bench.spec import RequestError
 if TYPE_CHECKING:
     from bench.running.store import StoredRun
 
-UsageError: Any = typer.BadParameter.__mro__[1]  # click.UsageError, even if typer bundles its own click
 LIST_KINDS = tuple(catalog.FOLDERS)
 FEW_FIGURES, ALL_FIGURES = "few", "all"
 PEERS = "peers"
@@ -115,24 +118,14 @@ app = typer.Typer(
     rich_help_panel=MEASURE, epilog="Example: bench run --models gmlp,vit --seq 17,65,257 --params 1M --metrics params,flops,latency,memory"
 )
 @with_fields(Flags)
-@with_fields(RunOptions, "executor", "address", "out", "retry", "checkpoints", "exports", "as_json")
-def run(
-    flags: Flags,
-    options: RunOptions,
-    plan_file: Annotated[
-        Path | None, flag("Run a plan.json, or the plan of a run folder, on this machine.", "FILE", EXECUTION, named_path, names=["--plan"])
-    ] = None,
-    resume: Annotated[Path | None, flag("Finish an interrupted run.", "RUN", EXECUTION, named_path, autocompletion=completion.runs)] = None,
-) -> None:
+@with_fields(RunOptions, *RUN_OPTIONS, "as_json")
+@with_fields(Source)
+def run(flags: Flags, options: RunOptions, source: Source) -> None:
     """Measure models; print a table and write results/ and reports/.
 
     An unfinished run of the same request is continued.
     """
-    prepare(options)
-    if options.retry and not (flags.models or resume or plan_file):
-        raise RequestError("--retry needs a run to repeat", "name it with --resume RUN, or make the same request again")
-    plan, folder = plan_to_run(flags, plan_file, resume, options.out, elsewhere=runs_elsewhere(options.executor))
-    commands.measure(plan, folder, options)
+    commands.measure(*requested(flags, options, source), options)
 
 
 @app.command(rich_help_panel=LOOK_UP, epilog="Example: bench plan --models gmlp,vit,transformer --seq 17,65,257 --params 1M,4M")
@@ -148,10 +141,7 @@ def plan(
     """
     wanted = plan_of_flags(flags, may_be_elsewhere=True)
     if out:
-        from bench.files import write_json
-        from bench.serialize import to_json
-
-        console_views.writing(out, lambda: write_json(out, to_json(wanted)))
+        commands.write_plan(wanted, out)
     commands.show_plan(wanted, as_json)
 
 
@@ -434,14 +424,11 @@ def site(
 
 
 @app.command(rich_help_panel=READ, epilog="Example: bench compare results/2026-11-20_cpu_three_families --x params --y accuracy")
+@with_fields(CompareOptions)
 def compare(
+    options: CompareOptions,
     run: Run,
     other: Annotated[str, typer.Argument(help="A second run; use bench diff instead.", metavar="RUN_B", hidden=True)] = "",
-    x: Annotated[
-        str,
-        typer.Option("--x", help="Cost: params, latency_ms, flops or train_s (default: the first that differs).", metavar="COST"),
-    ] = "",
-    y: Annotated[str, typer.Option("--y", help="Quality: accuracy (default) or score.", metavar="QUALITY")] = "",
     fail_if: Annotated[str | None, typer.Option("--fail-if", help="See bench diff.", metavar="BOUND", hidden=True)] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="See bench diff.", hidden=True)] = False,
     out: Annotated[Path | None, out_flag("Folder of the page and figure (default: that of the report).")] = None,
@@ -452,35 +439,31 @@ def compare(
     Shows the Pareto front and the significant differences.
     """
     if other:
-        if x or y:
+        if options.x or options.y:
             raise RequestError(
-                f"--{'x' if x else 'y'} needs a single run; two runs are compared in everything they measured", "leave it out"
+                f"--{'x' if options.x else 'y'} needs a single run; two runs are compared in everything they measured", "leave it out"
             )
         console.say("to compare two runs, use: bench diff A B")
-        diff([str(run), other], fail_if=fail_if, markdown=markdown, out=out, as_json=as_json)
+        _compare_two(run, Path(other), DiffOptions(fail_if=fail_if), out, _form(as_json, markdown))
         return
     if fail_if is not None or markdown:
         raise RequestError(f"{'--markdown' if markdown else '--fail-if'} needs two runs", "try bench diff RUN_A RUN_B")
-    path = console_views.show_comparison(_read(run), x, y or "accuracy", out, as_json)
+    from bench.analysis.front import compare_in
+    from bench.running.folder import report_folder
+
+    path = console_views.show_comparison(compare_in(_read(run), options.x, options.y), run, out or report_folder(run), as_json)
     console.say(f"comparison: {path}")
 
 
 @app.command(rich_help_panel=READ, epilog="Example: bench diff --code main . -- --models gmlp,vit --seq 65,257 --batch 4")
+@with_fields(DiffOptions)
 def diff(
+    options: DiffOptions,
     runs: Annotated[
         list[str],
         run_folder("Folders of two runs; with --code: two revisions, then -- and the flags of bench run.", "RUN..."),
     ],
     code: Annotated[bool, typer.Option("--code", help="Time two revisions of this repository in turn (. is the working tree).")] = False,
-    fail_if: Annotated[
-        str | None,
-        typer.Option(
-            "--fail-if",
-            help="Exit 1 if a ratio, second over first, is shown to be beyond this bound: 'latency_ms>1.05'. Runs also have params, flops, "
-            "peak_memory_bytes and accuracy.",
-            metavar="BOUND",
-        ),
-    ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown on stdout, as for a pull request.")] = False,
     out: Annotated[Path | None, out_flag("Folder of comparison.md; with --code: folder of the results (default: in results/).")] = None,
     as_json: Json = False,
@@ -489,20 +472,24 @@ def diff(
 
     Shows which configurations became slower. With --code, times two revisions in turn and shows which is faster.
     """
-    if markdown and as_json:
-        raise RequestError("--markdown and --json are two forms of one answer", "leave one of them out")
-    form = "json" if as_json else "markdown" if markdown else "text"
+    form = _form(as_json, markdown)
     if code:
         from bench.code_diff import diff_code
 
         group: Any = typer.main.get_command(app)
-        diff_code(runs, group.commands["run"], fail_if=fail_if, out=out, form=form)
+        diff_code(runs, group.commands["run"], fail_if=options.fail_if, out=out, form=form)
         return
     if len(runs) != 2:
         raise RequestError(
             f"bench diff compares two runs, not {len(runs)}", "try bench diff RUN_A RUN_B, or bench diff --code REV_A REV_B -- REQUEST"
         )
-    _compare_two(Path(runs[0]), Path(runs[1]), fail_if, out, form)
+    _compare_two(Path(runs[0]), Path(runs[1]), options, out, form)
+
+
+def _form(as_json: bool, markdown: bool) -> str:
+    if markdown and as_json:
+        raise RequestError("--markdown and --json are two forms of one answer", "leave one of them out")
+    return "json" if as_json else "markdown" if markdown else "text"
 
 
 @app.command(rich_help_panel=READ, epilog="Example: bench pool results/2026-11-23_cpu_replicate-*")
@@ -685,24 +672,16 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     console.say_wrapped(f"warning: {message}")
 
 
-def _compare_two(first: Path, second: Path, fail_if: str | None, out: Path | None, form: str) -> None:
-    from bench.analysis.diff import parse_bound
-    from bench.running.store import read_runs
-
-    bound = None if fail_if is None else parse_bound(fail_if)
-    runs = read_runs((first, second))
-    verdict = console_views.show_two_runs(runs[0], runs[1], bound, out, form)
-    if verdict is None:
+def _compare_two(first: Path, second: Path, options: DiffOptions, out: Path | None, form: str) -> None:
+    found, check = commands.compared(first, second, options)
+    console_views.show_two_runs(found, check, out, form)
+    if check is None:
         return
-    for text in verdict.failing:
-        console.say(f"fails {verdict.bound.text}: {text}")
-    if verdict.failing:
+    for text in check.failing:
+        console.say(f"fails {check.bound.text}: {text}")
+    if check.failing:
         raise typer.Exit(EXIT_FAILED)
-    if not verdict.num_judged:
-        raise RequestError(
-            f"--fail-if {verdict.bound.text} tests nothing: no configuration has comparable {verdict.bound.column} in both runs",
-            "measure it in both on one machine; see the reasons above",
-        )
+    check.require_judged()
 
 
 def _read(run: Path) -> StoredRun:

@@ -12,7 +12,8 @@ import datetime
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -22,6 +23,7 @@ import typer
 from bench import catalog, console
 from bench.errors import one_line
 from bench.measure import environment
+from bench.planning import completion
 from bench.planning.flags import Flags, announce_data_root, settings_on, to_recipe, to_request, to_settings, with_lengths_of
 from bench.planning.jobs import CORRUPTED, RETRIES
 from bench.planning.values import flag, named_path, plugin, several, several_of, switch
@@ -31,20 +33,36 @@ from bench.running.signals import Stop
 from bench.spec import Plan, RequestError
 
 if TYPE_CHECKING:
+    from bench.analysis.diff import BoundCheck, TwoRuns
+    from bench.analysis.study import Study
     from bench.analysis.trust import Finding
     from bench.operators.request import OperatorRequest
+    from bench.progress import Progress
     from bench.running.runner import RunResult
     from bench.running.store import StoredRun
+    from bench.spec import Job, Part, Record
+
+    ShowsProgress = Callable[[Sequence[Job], Sequence[Record], str, Sequence[Part]], AbstractContextManager[Progress]]
 
 EXIT_FAILED, EXIT_WRONG, EXIT_INTERRUPTED = 1, 2, 130
 EXECUTION, OUTPUT = "Execution", "Output"
+RUN_OPTIONS = ("executor", "address", "out", "retry", "checkpoints", "exports")
+"""Fields of RunOptions that `run` takes, in the shell and in Python."""
 HEADLINE = "headline"
 """The question in `ablations/` that `bench replicate` measures."""
 
+FAIL_IF_HELP = (
+    "Exit 1 if a ratio, second over first, is shown to be beyond this bound: 'latency_ms>1.05'. Runs also have params, flops, "
+    "peak_memory_bytes and accuracy."
+)
 MAX_BATCHES = 4
 """Most batch sizes that the line with the estimated time names."""
 LONG_QUICK_S, LIGHT_BATCH = 60.0, 4
 """Estimated time above which a quick run suggests this batch size."""
+
+
+Say = Callable[[str], None]
+"""Receives remarks for the user, one line each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +98,51 @@ class RunOptions:
     as_json: Annotated[bool, switch("--json", "Print one JSON document on stdout.", OUTPUT)] = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Flags of `run` that name a stored plan or run in place of a request."""
+
+    plan_file: Annotated[
+        Path | None, flag("Run a plan.json, or the plan of a run folder, on this machine.", "FILE", EXECUTION, named_path, names=["--plan"])
+    ] = None
+    resume: Annotated[Path | None, flag("Finish an interrupted run.", "RUN", EXECUTION, named_path, autocompletion=completion.runs)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """Flags of `compare`."""
+
+    x: Annotated[str, flag("Cost: params, latency_ms, flops or train_s (default: the first that differs).", "COST", names=["--x"])] = ""
+    y: Annotated[str, flag("Quality: accuracy (default) or score.", "QUALITY", names=["--y"])] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffOptions:
+    """Flags of `diff` about the answer."""
+
+    fail_if: Annotated[str | None, flag(FAIL_IF_HELP, "BOUND")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """A run as far as it was measured, with its tables and report on disk.
+
+    `report`: the page; None if nothing was measured.
+    `complete`: false if the run was interrupted.
+    `num_failed`: as in `bench.running.runner.RunResult`.
+    """
+
+    stored: StoredRun
+    study: Study
+    report: Path | None
+    complete: bool
+    num_failed: int
+
+    @property
+    def folder(self) -> Path:
+        return self.stored.folder
+
+
 def prepare(options: RunOptions) -> None:
     """Set the cluster's address; check the folder and the programs to export to.
 
@@ -99,12 +162,59 @@ def prepare(options: RunOptions) -> None:
         require_installed(options.exports)
 
 
+def requested(flags: Flags, options: RunOptions, source: Source, command: str = "") -> tuple[Plan, Path | None]:
+    """Return the plan of `run`, and the folder of the run to resume.
+
+    `command`: the command line to note in a new plan; by default the one that was typed. Raises RequestError.
+    """
+    prepare(options)
+    if options.retry and not (flags.models or source.resume or source.plan_file):
+        raise RequestError("--retry needs a run to repeat", "name it with --resume RUN, or make the same request again")
+    return plan_to_run(flags, source.plan_file, source.resume, options.out, elsewhere=runs_elsewhere(options.executor), command=command)
+
+
 def measure(plan: Plan, folder: Path | None, options: RunOptions) -> None:
-    """Run a plan's missing jobs; write table, report and exports.
+    """Run a plan's missing jobs, print table and answer, and exit with the right code.
 
     `folder`: the folder of the run to resume; None finds or creates one.
     """
     from bench.console_progress import JobProgress
+
+    try:
+        measured = carry_out(plan, folder, options, JobProgress, console.say)
+    except Stopped as stopped:  # exit without waiting for figures
+        console.say(f"stopped; for table and report: bench report {shlex.quote(str(stopped.folder))}")
+        _exit_interrupted(stopped.folder, options)
+    console_views.show_run(measured.study, measured.folder, options.as_json)
+    console.say(f"results: {measured.folder}")
+    if measured.report:
+        console.say(f"report: {measured.report}")
+    if (traces := measured.folder / "traces").is_dir():
+        console.say(f"traces: {traces}; open them at ui.perfetto.dev")
+    _say_notes(measured.study.findings, measured.folder)
+    export(measured.stored, options.exports, console.say)
+    if not options.as_json:
+        console_views.show_answer(measured.study)
+    if not measured.complete:
+        _exit_interrupted(measured.folder, options)
+    if measured.num_failed:
+        raise typer.Exit(EXIT_FAILED)
+
+
+class Stopped(KeyboardInterrupt):
+    """A second interrupt ended a run at once, before its table was written."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+
+def carry_out(plan: Plan, folder: Path | None, options: RunOptions, show_progress: ShowsProgress, say: Say) -> Measured:
+    """Run a plan's missing jobs; write tables and report.
+
+    `folder`: the folder of the run to resume; None finds or creates one.
+    Raises RequestError for missing data or a folder that holds something else, and Stopped after a second interrupt.
+    """
     from bench.planning.request import trains
     from bench.running.folder import ChosenFolder, choose_folder
     from bench.running.runner import execute, finished, jobs_to_run
@@ -117,20 +227,19 @@ def measure(plan: Plan, folder: Path | None, options: RunOptions) -> None:
         chosen = choose_folder(plan, options.out, datetime.date.today(), again=bool(options.retry))
     folder, records = chosen.folder, chosen.records
     if chosen.complete:
-        console.say(f"{folder}: already complete; showing its table")
-        _conclude(finished(folder, records), options)
-        return
+        say(f"{folder}: already complete; showing its table")
+        return _written(finished(folder, records))
     if options.checkpoints and not trains(plan):
         raise RequestError("--checkpoints needs the metric accuracy", "add accuracy to --metrics, or leave --checkpoints out")
-    _note_untrained(plan)
+    _note_untrained(plan, say)
     require_data_of(plan)
     ahead = jobs_to_run(plan, folder, records, options.retry)
     resumes = holds_records(folder)
     if resumes:
-        console.say(f"{folder}: {f'continuing with {len(ahead)} jobs' if ahead else 'nothing left to measure'}")
-    opening = "" if resumes else f"{folder}: {_amount_text(plan)}"
+        say(f"{folder}: {f'continuing with {len(ahead)} jobs' if ahead else 'nothing left to measure'}")
+    opening = "" if resumes else f"{folder}: {amount_text(plan)}"
     before = records.read(skip_corrupt=CORRUPTED in options.retry)
-    with JobProgress(ahead, before, opening, plan.parts) as progress, Stop(console.notice) as stop:
+    with show_progress(ahead, before, opening, plan.parts) as progress, Stop(console.notice) as stop:
         result = execute(
             plan,
             folder,
@@ -141,10 +250,21 @@ def measure(plan: Plan, folder: Path | None, options: RunOptions) -> None:
             records=records,
             checkpoints=options.checkpoints,
         )
-    if stop.urgent and not result.complete:  # after a second Ctrl-C, exit without waiting for figures
-        console.say(f"stopped; for table and report: bench report {shlex.quote(str(folder))}")
-        _exit_interrupted(folder, options)
-    _conclude(result, options)
+    if stop.urgent and not result.complete:
+        raise Stopped(folder)
+    return _written(result)
+
+
+def _written(result: RunResult) -> Measured:
+    """Write tables and page of a run."""
+    from bench.analysis.study import study
+    from bench.running.folder import report_folder
+
+    stored = result.stored
+    known = study(stored)
+    console_views.write_tables(known, stored.folder)
+    page = console_views.write_page(known, report_folder(stored.folder)) if result.complete or stored.records else None
+    return Measured(stored=stored, study=known, report=page, complete=result.complete, num_failed=result.num_failed)
 
 
 def write_report_of(runs: Sequence[Path], out: Path | None, *, every_figure: bool) -> Path:
@@ -181,6 +301,16 @@ def pool(folders: Sequence[Path], out: Path | None, as_json: bool) -> None:
     show(found, as_json)
     console_views.writing(target, lambda: write_pool(found, target))
     console.say(f"pool: {target}")
+
+
+def compared(first: Path, second: Path, options: DiffOptions) -> tuple[TwoRuns, BoundCheck | None]:
+    """Compare two runs, and check the bound if there is one."""
+    from bench.analysis.diff import compare_two, parse_bound
+    from bench.running.store import read_runs
+
+    bound = None if options.fail_if is None else parse_bound(options.fail_if)
+    found = compare_two(*read_runs((first, second)))
+    return found, found.check(bound) if bound else None
 
 
 def wanted_ablations(name: str, every: bool, out: Path | None) -> tuple[str, ...]:
@@ -327,6 +457,21 @@ def compare_kernels(request: OperatorRequest, out: Path | None, as_json: bool) -
         raise typer.Exit(EXIT_FAILED)
 
 
+def write_plan(wanted: Plan, path: Path) -> None:
+    """Write a plan file, for `bench run --plan`.
+
+    Raises RequestError for a user's own file or object, whose code a plan does not hold.
+    """
+    from bench.files import write_json
+    from bench.serialize import to_json
+
+    if own := [planned.cell.model for planned in wanted.cells if planned.cell.model.digest]:
+        raise RequestError(
+            f"a plan file cannot hold the code of {own[0].name}", "measure it with bench run; the run's folder holds its code"
+        )
+    console_views.writing(path, lambda: write_json(path, to_json(wanted)))
+
+
 def show_plan(wanted: Plan, as_json: bool) -> None:
     """Print the plan, its estimated time and that of its trainings."""
     from bench.planning.jobs import estimated_training_seconds
@@ -338,13 +483,14 @@ def show_plan(wanted: Plan, as_json: bool) -> None:
         console_views.show_parts(wanted)
     else:
         console_views.show_plan(wanted)
-    _note_untrained(wanted)
-    console.say(_amount_text(wanted))
+    _note_untrained(wanted, console.say)
+    console.say(amount_text(wanted))
     if seconds := estimated_training_seconds(wanted):
         console.say(f"trainings: about {console.duration_text(seconds)}, {wanted.settings.seeds} of each model")
 
 
-def _amount_text(plan: Plan) -> str:
+def amount_text(plan: Plan) -> str:
+    """Say how many configurations a plan has, and how long they take."""
     from bench.planning.jobs import estimated_seconds
 
     noun = "configurations" if len(plan.cells) > 1 else "configuration"
@@ -367,7 +513,7 @@ def _has_heavy_batch(plan: Plan) -> bool:
     return not plan.question and not follows_length and "accuracy" not in plan.metrics and largest > LIGHT_BATCH
 
 
-def _note_untrained(plan: Plan) -> None:
+def _note_untrained(plan: Plan, say: Say) -> None:
     """Say that the task of a request trains nothing, if so.
 
     The arms of a question may be timed on a task on purpose.
@@ -376,7 +522,7 @@ def _note_untrained(plan: Plan) -> None:
 
     task = plan.cells[0].cell.workload.task
     if task and not plan.question and not trains(plan):
-        console.say(f"note: --task {task} only sets inputs and outputs here; to train on it, add accuracy to --metrics")
+        say(f"note: --task {task} only sets inputs and outputs here; to train on it, add accuracy to --metrics")
 
 
 def _plan_json(wanted: Plan) -> dict[str, Any]:
@@ -394,31 +540,6 @@ def show_ablations(found: list[dict[str, Any]], as_json: bool) -> None:
     for entry in found:
         last = [f"last run: {entry['last']}"] if entry["last"] else []
         console.print_lines(entry["name"], *(f"  {text}" for text in (entry["question"], entry["cost"], *last)))
-
-
-def _conclude(result: RunResult, options: RunOptions) -> None:
-    """Write and print all results, the answer last; exit with the right code."""
-    from bench.analysis.study import study
-    from bench.running.folder import report_folder
-
-    stored = result.stored
-    known = study(stored)
-    console_views.write_tables(known, stored.folder)
-    report_path = console_views.write_page(known, report_folder(stored.folder)) if result.complete or stored.records else None
-    console_views.show_run(known, stored.folder, options.as_json)
-    console.say(f"results: {stored.folder}")
-    if report_path:
-        console.say(f"report: {report_path}")
-    if (traces := stored.folder / "traces").is_dir():
-        console.say(f"traces: {traces}; open them at ui.perfetto.dev")
-    _say_notes(known.findings, stored.folder)
-    _export(stored, options.exports)
-    if not options.as_json:
-        console_views.show_answer(known)
-    if not result.complete:
-        _exit_interrupted(stored.folder, options)
-    if result.num_failed:
-        raise typer.Exit(EXIT_FAILED)
 
 
 def _say_notes(findings: Sequence[Finding], folder: Path) -> None:
@@ -448,23 +569,23 @@ def _is_exportable(plan: Plan, program: str) -> bool:
     return trains or not catalog.load("exports", program).NEEDS_TRAINING
 
 
-def _export(stored: StoredRun, programs: Sequence[str]) -> None:
-    """Export to each program's usual place.
+def export(stored: StoredRun, programs: Sequence[str], say: Say) -> None:
+    """Export a run to each program's usual place.
 
-    If an export fails, a message says how to repeat it from the records, and the next one follows.
+    If an export fails, a remark says how to repeat it from the records, and the next one follows.
     """
     from bench.report.export import export
 
     for program in programs:
         again = f"retry with: bench export {shlex.quote(str(stored.folder))} --to {program}"
-        console.say(f"exporting to {program}")
+        say(f"exporting to {program}")
         try:
-            console.say(f"view it with: {export(stored, program)}")
+            say(f"view it with: {export(stored, program)}")
         except KeyboardInterrupt:
-            console.say(f"interrupted: not exported to {program}; {again}")
-            raise typer.Exit(EXIT_INTERRUPTED) from None
+            say(f"interrupted: not exported to {program}; {again}")
+            raise
         except Exception as error:  # another program's library may raise anything
-            console.say(f"not exported to {program}: {one_line(error)}; {again}")
+            say(f"not exported to {program}: {one_line(error)}; {again}")
 
 
 def _exit_interrupted(folder: Path, options: RunOptions) -> NoReturn:
@@ -486,7 +607,7 @@ def runs_elsewhere(executor: str) -> bool:
 
 
 def plan_to_run(
-    flags: Flags, plan_file: Path | None, resume: Path | None, out: Path | None, *, elsewhere: bool = False
+    flags: Flags, plan_file: Path | None, resume: Path | None, out: Path | None, *, elsewhere: bool = False, command: str = ""
 ) -> tuple[Plan, Path | None]:
     """Return the plan from flags, a file or a run to resume.
 
@@ -494,7 +615,7 @@ def plan_to_run(
     """
     source = plan_file or resume
     if not source:
-        return plan_of_flags(flags, may_be_elsewhere=elsewhere), None
+        return plan_of_flags(flags, may_be_elsewhere=elsewhere, command=command), None
     if (plan_file and resume) or flags.given():
         other = "--resume" if plan_file and resume else flags.given()[0]
         raise RequestError(
@@ -503,10 +624,12 @@ def plan_to_run(
     if resume and out:
         raise RequestError("--resume continues in the folder of the run; --out cannot be added", "leave --out out")
     announce_data_root(flags)
+    from bench.peers import own_code
     from bench.planning.build import check_plan
     from bench.running.store import read_plan, read_plan_of_run
 
     plan = read_plan_of_run(source) if resume else read_plan(source)
+    own_code.look_in(source if source.is_dir() else source.parent)
     check_plan(plan, str(source), is_own_run=bool(resume))
     if elsewhere:
         return plan, resume
@@ -516,9 +639,10 @@ def plan_to_run(
     return plan, resume
 
 
-def plan_of_flags(flags: Flags, *, may_be_elsewhere: bool = False) -> Plan:
+def plan_of_flags(flags: Flags, *, may_be_elsewhere: bool = False, command: str = "") -> Plan:
     """Return the plan of a request.
 
+    `command`: the command line to note in it; by default the one that was typed.
     Checks that need no torch come first, then the device, then the sizes. Without --seq the device comes first, because it sets the lengths.
     """
     if not flags.models:
@@ -530,7 +654,7 @@ def plan_of_flags(flags: Flags, *, may_be_elsewhere: bool = False) -> Plan:
     device = device_of(flags, may_be_elsewhere=may_be_elsewhere)
     from bench.planning.build import build_plan
 
-    return build_plan(request, settings=settings_on(device, flags), recipe=recipe, device=device, command=command_line())
+    return build_plan(request, settings=settings_on(device, flags), recipe=recipe, device=device, command=command or command_line())
 
 
 def device_of(flags: Flags, *, may_be_elsewhere: bool) -> str:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import ParamSpec, Self
+from typing import ParamSpec, Protocol, Self
 
 from bench import numbers
 from bench.console import duration_text, say, without_control_characters
@@ -51,6 +52,91 @@ def _ignoring_closed_terminal(method: Callable[P, None]) -> Callable[P, None]:
     return attempt
 
 
+class Surface(Protocol):
+    """Where progress is shown.
+
+    `is_live`: whether it shows every update; if not, lines are printed now and then.
+    """
+
+    is_live: bool
+
+    def open(self, total: int) -> None: ...
+
+    def close(self) -> None: ...
+
+    def update(self, text: str, done: int, left: str) -> None:
+        """Show the running job, the number of finished jobs, and the time left."""
+
+    def line(self, text: str) -> None:
+        """Show a line that stays."""
+
+
+class Terminal:
+    """A bar on stderr if it is a terminal, and lines."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+        console = Console(stderr=True, highlight=False, force_jupyter=False)
+        self.is_live = console.is_terminal
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[left]}"),
+            console=console,
+            transient=True,
+            disable=not self.is_live,
+        )
+        self._task = self._bar.add_task("starting", left="")
+
+    def open(self, total: int) -> None:
+        self._bar.update(self._task, total=total)
+        self._bar.start()
+
+    def close(self) -> None:
+        self._bar.stop()
+
+    def update(self, text: str, done: int, left: str) -> None:
+        self._bar.update(self._task, description=_escaped(text), completed=done, left=left)
+
+    def line(self, text: str) -> None:
+        self._bar.console.print(_escaped(text), soft_wrap=True)
+
+
+class NotebookLine:
+    """One line below a cell of a notebook, updated in place."""
+
+    is_live = True
+
+    def __init__(self) -> None:
+        show = importlib.import_module("IPython.display").display
+        self._handle = show({"text/plain": "starting"}, raw=True, display_id=True)
+        self._total, self._done, self._left, self._last = 0, 0, "", ""
+
+    def open(self, total: int) -> None:
+        self._total = total
+
+    def close(self) -> None:
+        self._left = ""
+        self._show("done" if self._done == self._total else "stopped")
+
+    def update(self, text: str, done: int, left: str) -> None:
+        self._done, self._left = done, left
+        self._show(text)
+
+    def line(self, text: str) -> None:
+        self._show(text)
+
+    def _show(self, text: str) -> None:
+        if text == self._last:
+            return
+        self._last = text
+        count = f"{self._done} of {self._total} jobs" if self._total else ""
+        self._handle.update({"text/plain": "; ".join(filter(None, (count, self._left, text)))}, raw=True)
+
+
 class JobProgress:
     """Shows the progress of a run.
 
@@ -58,16 +144,21 @@ class JobProgress:
     each seed, and a configuration's row after its last other job.
     """
 
-    def __init__(self, jobs: Sequence[Job], before: Sequence[Record] = (), opening: str = "", parts: Sequence[Part] = ()) -> None:
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        before: Sequence[Record] = (),
+        opening: str = "",
+        parts: Sequence[Part] = (),
+        surface: Surface | None = None,
+    ) -> None:
         """Show these jobs.
 
         `before`: records of earlier sessions, whose values belong to the rows.
         `opening`: a line to print when the first job starts.
         `parts`: parts of the plan; rows that only a part of one width has name that width.
+        `surface`: the terminal by default.
         """
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-
         self._num_jobs, self._num_done = len(jobs), 0
         self._remaining = Counter(job.cell.cell_id for job in jobs if _belongs_to_row(job))
         self._names = _names([job.cell for job in jobs], _added_widths(parts))
@@ -75,70 +166,63 @@ class JobProgress:
         for record in before:
             if not record.control:
                 self._keep(record.subject_id, record.metric, record.group, record.outcome)
-        self._console = Console(stderr=True, highlight=False)
-        self._opening, self._job = opening, ""
+        self._surface: Surface = surface or Terminal()
+        self._opening, self._job, self._left = opening, "starting", ""
         self._last_line = time.monotonic()
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[left]}"),
-            console=self._console,
-            transient=True,
-            disable=not self._console.is_terminal,
-        )
-        self._task = self._bar.add_task("starting", total=len(jobs), left="")
 
     def __enter__(self) -> Self:
-        self._bar.start()
+        self._surface.open(self._num_jobs)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self._bar.stop()
+        self._surface.close()
 
     @_ignoring_closed_terminal
     def starting(self, job: Job) -> None:
         if self._opening:
-            self._line(self._opening)
+            self._surface.line(self._opening)
             self._opening = ""
         self._job = f"{self._job_text(job)}{' and others in turn' if job.group else ''}"
-        self._bar.update(self._task, description=_escaped(self._job))
+        self._update(self._job)
 
     @_ignoring_closed_terminal
     def message(self, text: str) -> None:
         """Show a job's own progress message behind the job's name."""
-        self._bar.update(self._task, description=_escaped(f"{self._job}: {text}"))
+        self._update(f"{self._job}: {text}")
         self._report(f"; {self._job}: {text}")
 
     @_ignoring_closed_terminal
     def finished(self, job: Job, outcome: Outcome, *, left_s: float) -> None:
         self._num_done += 1
-        left = f"about {duration_text(left_s)} left" if left_s > 0 else "done"
-        self._bar.update(self._task, advance=1, left=left)
+        self._left = f"about {duration_text(left_s)} left" if left_s > 0 else "done"
+        self._update(self._job)
         self._show_result(job, outcome)
-        self._report(f", {left}")
+        self._report(f", {self._left}")
+
+    def _update(self, text: str) -> None:
+        self._surface.update(text, self._num_done, self._left)
 
     def _report(self, text: str) -> None:
         """Print a line of progress, unless a bar shows it or the last line is recent."""
-        if not self._console.is_terminal and time.monotonic() - self._last_line > PLAIN_REPORT_S:
+        if not self._surface.is_live and time.monotonic() - self._last_line > PLAIN_REPORT_S:
             self._last_line = time.monotonic()
             say(f"{self._num_done} of {self._num_jobs} jobs{text}")
 
     def _show_result(self, job: Job, outcome: Outcome) -> None:
         values = outcome.values
         if outcome.status != MEASURED:
-            self._line(f"{self._job_text(job)}: {outcome.status}: {outcome.reason}")
+            self._surface.line(f"{self._job_text(job)}: {outcome.status}: {outcome.reason}")
         elif job.metric == "accuracy":
-            self._line(f"{self._job_text(job)}: {values.get('accuracy', values.get('score')):.4f}")
+            self._surface.line(f"{self._job_text(job)}: {values.get('accuracy', values.get('score')):.4f}")
         elif job.metric == TUNING:
-            self._line(f"{self._job_text(job)}: learning rate {values['learning_rate']:.3g}, validation {values['validation']:.4f}")
+            self._surface.line(f"{self._job_text(job)}: learning rate {values['learning_rate']:.3g}, validation {values['validation']:.4f}")
         elif _belongs_to_row(job):
             cell_id = job.cell.cell_id
             self._keep(cell_id, job.metric, job.group, outcome)
             self._remaining[cell_id] -= 1
             if not self._remaining[cell_id] and (row := self._row_text(cell_id)):
                 width = max(map(len, self._names.values()))
-                self._line(f"{self._names[cell_id]:{width}}  {row}")
+                self._surface.line(f"{self._names[cell_id]:{width}}  {row}")
 
     def _keep(self, subject_id: str, metric: str, group: str, outcome: Outcome) -> None:
         """Keep a value of a row; times of growth groups are for exponents only."""
@@ -152,9 +236,6 @@ class JobProgress:
     def _job_text(self, job: Job) -> str:
         control = " (control)" if job.control else ""
         return f"{self._names[job.cell.cell_id]}: {job.metric}{control}, {_repeat_name(job)} {job.repeat + 1}"
-
-    def _line(self, text: str) -> None:
-        self._bar.console.print(_escaped(text), soft_wrap=True)
 
 
 def _belongs_to_row(job: Job) -> bool:

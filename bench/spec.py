@@ -108,6 +108,11 @@ class ModelSpec:
     def canonical(self) -> str:
         return canonical_json(self)
 
+    @property
+    def digest(self) -> str:
+        """Return the digest of the code of a user's own file or object; empty for other models."""
+        return str(dict(self.options).get("digest", "")) if self.family == "python" else ""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workload:
@@ -631,6 +636,7 @@ class Job:
     `recipe`: the training recipe; None for a job that trains nothing.
     `shared_id`: id of an outcome that several cells share; empty if the outcome is the cell's own.
     `scratch`: folder for files that let the job resume after an interruption; empty for none.
+    `run_folder`: folder of the run, which holds the code of a user's own models (`bench.peers.own_code`).
     `group`: the timing group in which it takes turns (`bench.planning.timing`); empty if it runs alone.
     `num_calls`: calls of one burst, in a timing group.
     `num_blocks`: bursts of the round, in a timing group.
@@ -644,6 +650,7 @@ class Job:
     recipe: Recipe | None = None
     shared_id: str = ""
     scratch: str = ""
+    run_folder: str = field(default="", metadata=ADDED_LATER)
     group: str = ""
     num_calls: int = 0
     num_blocks: int = 0

@@ -257,7 +257,7 @@ def test_a_malformed_request_gets_one_clear_line_and_writes_nothing(
     ("name", "words"),
     {
         "models with spaces": ("extra argument", "try --models gmlp,vit"),
-        "a file for a model": ("mine/mix.py is a file", "write python:mine.mix:FUNCTION"),
+        "a file for a model": ("mine/mix.py is a file", "write mine/mix.py:NAME"),
         "unknown family": ("gmpl", "did you mean gmlp?", "bench list families"),
         "seq that the task has not": ("64", "17, 65, 257", "--seq"),
         "params too small for any width": ("100 parameters", "nearest"),

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from bench import cli, code_diff
+from bench.commands import DiffOptions
 from bench.running.code_run import CONTROL, FIRST, SECOND
 from bench.running.revisions import PROTOCOL, Revision
 from bench.spec import Plan
@@ -92,7 +93,7 @@ def test_without_code_two_runs_are_compared(capsys: pytest.CaptureFixture[str], 
     compared: list[Any] = []
     monkeypatch.setattr(cli, "_compare_two", lambda *given: compared.append(given))
     assert answered(capsys, "a", "b", "--fail-if", "params>1", "--json")[0] == 0
-    assert compared == [(Path("a"), Path("b"), "params>1", None, "json")]
+    assert compared == [(Path("a"), Path("b"), DiffOptions(fail_if="params>1"), None, "json")]
     code, err = answered(capsys, "a", "b", "c")
     assert code == 2
     assert "not 3" in err

@@ -13,6 +13,7 @@ from bench import catalog
 
 PROJECT = Path(__file__).parents[1]
 LIGHT_MODULES = (
+    "bench.api",
     "bench.catalog",
     "bench.cli",
     "bench.report.describe",

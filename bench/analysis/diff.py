@@ -72,6 +72,14 @@ class BoundCheck:
     failing: tuple[str, ...]
     num_judged: int
 
+    def require_judged(self) -> None:
+        """Raise RequestError if the bound was tested on nothing."""
+        if not self.failing and not self.num_judged:
+            raise RequestError(
+                f"--fail-if {self.bound.text} tests nothing: no configuration has comparable {self.bound.column} in both runs",
+                "measure it in both on one machine; see the reasons above",
+            )
+
 
 @dataclass(frozen=True, kw_only=True)
 class TwoRuns:

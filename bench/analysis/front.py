@@ -13,9 +13,11 @@ from bench import numbers
 from bench.analysis.frame import prepare
 from bench.analysis.ranking import OFF, PERHAPS_OFF, front_membership
 from bench.analysis.significance import Comparison, Row, compare_groups, pairs_of
-from bench.analysis.study import Study
+from bench.analysis.study import Study, study
+from bench.running.store import StoredRun
 from bench.running.table import SeedScores
 from bench.spec import Plan, RequestError, is_trained
+from bench.tasks._info import info_of
 
 METRIC_OF = {"params": "params", "flops": "flops", "latency_ms": "latency", "train_s": "accuracy"}
 """The allowed values of x, and the metric that measures each."""
@@ -51,6 +53,28 @@ class Axes:
     @property
     def name(self) -> str:
         return f"compare_{self.x}_{self.y}"
+
+
+def compare_in(stored: StoredRun, x: str = "", y: str = "") -> CostAgainstQuality:
+    """Compare cost with quality in a run.
+
+    Without `x`, the cost is the first that differs between models; without `y`, the quality is accuracy. Raises RequestError for an unknown axis,
+    or if there is nothing to compare.
+    """
+    known, quality = study(stored), y or "accuracy"
+    axes = choose_axes(x or varying_cost(known, quality) or "params", quality)
+    return front_of(known, axes, {task: _chance(task) for task in known.rows["task"].dropna().unique()})
+
+
+def _chance(task: str) -> float | None:
+    """Return the score of guessing, or None if unknown without the data.
+
+    Guesses are uniform over classes, or the mean if the task asks for values.
+    """
+    try:
+        return info_of(task).chance
+    except RequestError:
+        return None
 
 
 def choose_axes(x: str, y: str) -> Axes:

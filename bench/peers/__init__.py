@@ -1,7 +1,8 @@
 """Other people's models: named in `--models`, or compared with our families.
 
-`--models` accepts `timm:NAME`, `torchvision:NAME` and `python:package.module:factory`.
+`--models` accepts `timm:NAME`, `torchvision:NAME`, `python:package.module:factory` and `FILE.py:NAME`; Python also objects.
 
+    own_code     a user's file or object by value, in the run's folder
     names        parses these names; imports no library
     families/    one file per prefix, with the contract of a family in `models`: `Config`, `build`, `cost`, `uses_attention`; and `spec_of`, which
                  reads a model's sizes

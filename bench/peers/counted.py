@@ -21,6 +21,9 @@ from bench.spec import COUNTED
 from models.layers.cost import FLOPS_PER_MAC, Cost, Term, constant
 from models.layers.shape import Interface, image_sides
 
+SAMPLES = 3
+"""Samples of the call that shows the shape of an answer: a number that no size is likely to have."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
@@ -31,6 +34,7 @@ class Counted:
     `backward_macs`: multiply-adds of the sample's backward pass; None if it cannot run at batch 1.
     `ffts`: number and length of the real FFTs of one sample's forward pass.
     `uses_attention`: whether it calls torch's attention.
+    `answer`: shape of its answer to SAMPLES samples; () if that is no tensor.
     """
 
     params: int
@@ -38,6 +42,7 @@ class Counted:
     backward_macs: int | None
     ffts: tuple[tuple[int, int], ...]
     uses_attention: bool
+    answer: tuple[int, ...]
 
     @property
     def cost(self) -> Cost:
@@ -84,9 +89,10 @@ def count(build: Callable[[], nn.Module], interface: Interface, data_tokens: int
         model, data = build(), sample_of(interface, data_tokens)
     with _AttentionCalls() as calls:
         counted = count_with_torch(model.eval(), data)
+    answer = _answer(model, interface, data_tokens)
     backward = None
     with contextlib.suppress(CountError, RuntimeError, ValueError):
-        backward = (count_train_with_torch(model.train(), data).flops - counted.flops) // FLOPS_PER_MAC
+        backward = None if not answer else (count_train_with_torch(model.train(), data).flops - counted.flops) // FLOPS_PER_MAC
     params = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     return Counted(
         params=params,
@@ -94,15 +100,22 @@ def count(build: Callable[[], nn.Module], interface: Interface, data_tokens: int
         backward_macs=backward,
         ffts=tuple((number, length) for length, number in sorted(counted.ffts.items())),
         uses_attention=calls.found,
+        answer=answer,
     )
 
 
-def sample_of(interface: Interface, data_tokens: int) -> Tensor:
-    """Return one sample on the current default device."""
+def _answer(model: nn.Module, interface: Interface, data_tokens: int) -> tuple[int, ...]:
+    with torch.device("meta"), torch.no_grad():
+        found = model.eval()(sample_of(interface, data_tokens, SAMPLES))
+    return tuple(found.shape) if isinstance(found, Tensor) else ()
+
+
+def sample_of(interface: Interface, data_tokens: int, num: int = 1) -> Tensor:
+    """Return `num` samples on the current default device."""
     if interface.input == "tokens":
-        return torch.zeros(1, data_tokens, dtype=torch.long)
+        return torch.zeros(num, data_tokens, dtype=torch.long)
     is_image = interface.input == "images"
-    return torch.zeros(1, *(image_sides(data_tokens, interface.patch_dim) if is_image else (data_tokens, interface.patch_dim)))
+    return torch.zeros(num, *(image_sides(data_tokens, interface.patch_dim) if is_image else (data_tokens, interface.patch_dim)))
 
 
 def build_on_device(build: Callable[[], nn.Module]) -> nn.Module:

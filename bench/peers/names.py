@@ -8,7 +8,9 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections import Counter
+from pathlib import Path
 
+from bench.peers import own_code
 from bench.spec import OptionValue, RequestError
 from models.layers.shape import POOLS
 
@@ -17,24 +19,45 @@ PUBLISHERS = ("timm", "torchvision")
 OUTSIDE = (*PUBLISHERS, "python")
 LIBRARIES = ("timm", "torchvision", "g_mlp_pytorch", "vit_pytorch", "transformers")
 INSTALL = "pip install 'gmlp-bench[peers]'"
+OWN_FORMS = "FILE.py:NAME or python:package.module:factory"
 EXAMPLES = {"timm": "timm:gmlp_s16_224", "torchvision": "torchvision:vit_b_16", "python": "python:bench.peers.timm:gmlp"}
 
 Options = tuple[tuple[str, OptionValue], ...]
 
 
 def outside_family(entry: str) -> str:
-    """Return the outside prefix of a `--models` entry, or an empty string."""
+    """Return the outside family of a `--models` entry, or an empty string.
+
+    It is the prefix; a user's own file and object belong to `python`.
+    """
     prefix, colon, _ = entry.partition(":")
+    if entry.startswith(own_code.PREFIX) or own_code.FILE_ENTRY.fullmatch(entry):
+        return "python"
     return prefix if colon and prefix in OUTSIDE else ""
+
+
+def outside_name(entry: str) -> str:
+    """Return the name that an outside model has in tables: no folder of a file, no digest of an object."""
+    if entry.startswith(own_code.PREFIX):
+        return own_code.parse_entry(entry)[0]
+    file = own_code.FILE_ENTRY.fullmatch(entry)
+    return f"{Path(file['path']).name}:{file['name']}{file['settings']}" if file else entry
 
 
 def parse_outside(entry: str) -> Options:
     """Parse an entry to the options of a ModelSpec.
 
-    These are `model`, or `factory` with `pool` and `arguments` if given. Raises RequestError for a malformed name, for options that cannot be
-    passed on, and if the library is not installed.
+    These are `model`, or `factory` with `pool` and `arguments` if given, and with `digest` for a file or object. Raises RequestError for a
+    malformed name, a file that cannot be read, options that cannot be passed on, and if the library is not installed.
     """
     family = outside_family(entry)
+    if entry.startswith(own_code.PREFIX):
+        name, digest = own_code.parse_entry(entry)
+        return (("digest", digest), ("factory", name))
+    if file := own_code.FILE_ENTRY.fullmatch(entry):
+        digest = own_code.require_file(Path(file["path"])).digest
+        given = _settings(entry, [setting for setting in file["settings"].split("+") if setting])
+        return tuple(sorted({"factory": f"{Path(file['path']).name}:{file['name']}", "digest": digest, **given}.items()))
     name, *settings = entry.removeprefix(f"{family}:").split("+")
     pattern = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*" if family == "python" else r"\w+(\.\w+)*"
     if not re.fullmatch(pattern, name, re.ASCII):

@@ -18,10 +18,11 @@ from bench.measure.allocator import ALLOCATORS
 from bench.measure.engines import parse_engine, why_unsupported
 from bench.measure.kernels import masks_attention
 from bench.measure.model import can_generate, config_of, cost_of, dropping_places_of, generating_models, is_counted, uses_attention
+from bench.peers import own_code
 from bench.peers.names import OUTSIDE, parse_outside
 from bench.planning.fit import sweeps_of
 from bench.planning.recipe import check_device, check_fits, check_recipe
-from bench.planning.request import Request, parse_task
+from bench.planning.request import ModelRequest, Request, parse_task
 from bench.planning.same_width import policy_of, same_width
 from bench.planning.search import LENGTHS
 from bench.planning.sizing import SizedModel, has_sizes, resolve_models, sizing_of, suggested_flags
@@ -55,6 +56,7 @@ from bench.tasks._info import info_of
 from models.layers.shape import require_one_of, require_positive
 
 SAFE_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+=-]{0,150}"
+MAX_NAME = 150
 HAS_SIZE = "has a size"
 SIZED_COMMANDS = ("bench run ", "bench plan ")
 """Starts of commands that take every flag of a size."""
@@ -347,15 +349,20 @@ def _require_allowed_factory(model: ModelSpec, source: str, is_own_run: bool) ->
     options = {key: str(value) for key, value in model.options}
     factory, arguments = options.get("factory", ""), options.get("arguments", "")
     pool = f"pool={options['pool']}" if "pool" in options else ""
-    entry = "+".join(filter(None, (f"{model.family}:{factory or options.get('model', '')}", pool, arguments)))
-    if dict(parse_outside(entry)) != dict(model.options):
-        text = f"{source}: the options of {model.name} differ from {entry}"
-        raise RequestError(text, "write a new one with: bench plan ... --out FILE")
-    is_known = factory.startswith(OWN_FACTORIES) and not factory.endswith(":library")  # `library` imports any module
+    if model.digest:
+        own_code.require_known(model.digest, model.name)
+    else:
+        entry = "+".join(filter(None, (f"{model.family}:{factory or options.get('model', '')}", pool, arguments)))
+        if dict(parse_outside(entry)) != dict(model.options):
+            text = f"{source}: the options of {model.name} differ from {entry}"
+            raise RequestError(text, "write a new one with: bench plan ... --out FILE")
+    is_known = not model.digest and factory.startswith(OWN_FACTORIES) and not factory.endswith(":library")  # `library` imports any module
     if factory and not (is_known or is_own_run or os.environ.get(ALLOW_FACTORIES) == "1"):
         raise RequestError(
             f"{source} wants to import and call {factory}", f"if you trust it: {ALLOW_FACTORIES}=1 bench run --plan {source}"
         )
+    if model.digest and is_own_run:
+        own_code.require_unchanged(model.digest, model.name)
 
 
 def check_trainable(model: ModelSpec, task: str, recipe: Recipe) -> None:
@@ -532,4 +539,9 @@ def _why_mask_unsupported(model: ModelSpec, workload: Workload) -> str:
 
 
 def _default_name(requests: Iterable[Request]) -> str:
-    return "-".join(dict.fromkeys(m.variant or m.family for request in requests for m in request.models))
+    return "-".join(dict.fromkeys(_folder_name(m) for request in requests for m in request.models))[:MAX_NAME]
+
+
+def _folder_name(model: ModelRequest) -> str:
+    is_own = any(key == "digest" for key, _ in model.options)
+    return re.sub(r"[^\w.-]", "-", model.name) if is_own else model.variant or model.family

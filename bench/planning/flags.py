@@ -81,7 +81,8 @@ EXCLUSIVE = (
 SUBJECT, SIZE, WORKLOAD, MEASURING, TRAINING = "Models and data", "Size", "Workload", "Measuring", "Training"
 
 MODELS_HELP = (
-    "Families with options (gmlp+pool=mean), variants, timm:NAME, torchvision:NAME, python:module:factory; see: bench list families."
+    "Families with options (gmlp+pool=mean), variants, your own FILE.py:NAME or python:module:factory, timm:NAME, torchvision:NAME; "
+    "see: bench list families."
 )
 SEQ_HELP = (
     f"Sequence lengths n, class token included (default on CUDA: {','.join(map(str, CUDA_SEQ))}); "

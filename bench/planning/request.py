@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from bench import catalog
-from bench.peers.names import OUTSIDE, PUBLISHERS, outside_family, parse_outside
+from bench.peers import own_code
+from bench.peers.names import OUTSIDE, PUBLISHERS, outside_family, outside_name, parse_outside
 from bench.spec import OptionValue, Plan, Recipe, RequestError
 from bench.tasks._info import choose
 from models.layers.options import option_text, read_options, split_choice
@@ -153,6 +155,7 @@ def require_consistent(request: Request, given: Sequence[str] = ()) -> None:
         if (need := NEEDS.get(flag)) and not need.holds(request):
             raise RequestError(f"{flag} needs {need.what}", f"{need.hint}, or leave {flag} out")
     _require_sizes(request.sizes)
+    _require_names(request.models)
     if not (request.seq_lens or request.sweeps_seq) and any(not m.is_published for m in request.models):
         raise RequestError("--seq is missing; only published models have a length", "try --seq 17,65,257")
     needing = [metric for metric in request.metrics if needs_task(metric)]
@@ -173,6 +176,18 @@ def require_consistent(request: Request, given: Sequence[str] = ()) -> None:
         raise RequestError(
             f"--seq max tries any length, but task {request.task} has fixed lengths", "leave --task out, or see: bench list tasks"
         )
+
+
+def _require_names(models: Sequence[ModelRequest]) -> None:
+    """Raise RequestError if a user's own model has the name of another model."""
+    known = (*catalog.names("families"), *catalog.variants())
+    for model in models:
+        twice = [other.name for other in models if other != model and other.name == model.name]
+        if twice or (model.is_outside and model.name in known):
+            raise RequestError(
+                f"{model.name} is the name of {'two models' if twice else 'a model of this program'}",
+                'give yours another; for Python objects: models={"first": ..., "second": ...}',
+            )
 
 
 def _require_sizes(sizes: Sizes) -> None:
@@ -201,13 +216,15 @@ def parse_model(entry: str) -> ModelRequest:
     Options are sorted, so that equal models have equal names. Raises RequestError for an unknown model or option.
     """
     if family := outside_family(entry):
-        return ModelRequest(name=entry, family=family, options=parse_outside(entry))
+        return ModelRequest(name=outside_name(entry), family=family, options=parse_outside(entry))
     name, *settings = entry.split("+")
     families, variants = catalog.names("families"), catalog.variants()
     if name.endswith(".py"):
+        found = own_code.names_in(Path(name))
+        choice = f", with NAME one of {', '.join(found)}" if len(found) > 1 else ""
         raise RequestError(
-            f"{name} is a file; a model of your own is a function in it that returns a torch.nn.Module",
-            f"write python:{name.removesuffix('.py').replace('/', '.')}:FUNCTION",
+            f"{name} is a file; a model of your own is a torch.nn.Module in it, or a function that returns one",
+            f"write {name}:{found[0] if len(found) == 1 else 'NAME'}{choice}",
         )
     if name not in families and name not in variants:
         raise catalog.unknown("model", name, (*families, *variants), "bench list families")

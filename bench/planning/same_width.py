@@ -6,7 +6,7 @@ Which model is faster then depends on the quantity that was matched, so the plan
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from bench.planning.request import Request
 from bench.spec import PlannedCell
@@ -45,7 +45,7 @@ def same_width(request: Request, cells: Iterable[PlannedCell]) -> dict[int, Requ
         return {}
     groups: dict[tuple[int, int], dict[str, PlannedCell]] = {}
     for planned in cells:
-        if planned.sizing.budget is not None:
+        if planned.sizing.budget is not None and not planned.sizing.is_counted:  # a user's own width may mean anything
             place = planned.cell.model.shape.seq_len, planned.sizing.budget
             groups.setdefault(place, {}).setdefault(planned.cell.model.name, planned)
     lengths: dict[int, dict[int, None]] = {}
@@ -54,15 +54,19 @@ def same_width(request: Request, cells: Iterable[PlannedCell]) -> dict[int, Requ
         shares = [(planned.sizing.params_seq or 0) / planned.sizing.params for planned in members.values()]
         if len(set(widths)) > 1 and are_unequal(widths, shares):
             lengths.setdefault(max(widths), {})[n] = None
-    return {width: _at_width(request, width, tuple(seq_lens)) for width, seq_lens in lengths.items()}
+    names = {name for members in groups.values() for name in members}
+    return {width: _at_width(request, width, tuple(seq_lens), names) for width, seq_lens in lengths.items()}
 
 
-def _at_width(request: Request, width: int, seq_lens: tuple[int, ...]) -> Request:
-    """Return the request at one width: same inputs and outputs, no training."""
+def _at_width(request: Request, width: int, seq_lens: tuple[int, ...], names: Collection[str]) -> Request:
+    """Return the request at one width: same inputs and outputs, no training.
+
+    `names`: the models that were matched, without a user's own.
+    """
     return dataclasses.replace(
         request,
         trains=False,
-        models=tuple(model for model in request.models if not model.is_published),
+        models=tuple(model for model in request.models if model.name in names),
         seq_lens=seq_lens,
         sizes=dataclasses.replace(request.sizes, width=width, fixed_width=None, ffn_width=None),
         accuracy_seq_lens=(),

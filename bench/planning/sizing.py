@@ -23,16 +23,19 @@ from bench.planning.budget import (
     nominal_heads,
     nominal_shape,
 )
+from bench.planning.own_width import FFN_RATIO, nearest_width
 from bench.planning.pooling import pool_of
 from bench.planning.request import ModelRequest, Request
 from bench.planning.values import params_text
 from bench.spec import CANONICAL, FREE, NO_MATCH, ModelSpec, RequestError, Sizing, Skipped
 from bench.tasks._info import info_of
-from models.layers.shape import Interface, Shape, num_data_tokens
+from models.layers.shape import Interface, Shape
 
 MAX_DEPTH_TRIED, MAX_BUDGETS_TRIED = 24, 20
 BUDGET_STEPS = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
 """Round budgets that a hint may suggest, times powers of ten."""
+OWN = "python"
+"""The family of a user's own models."""
 PLACEHOLDER = Shape(seq_len=2, width=8, depth=1, heads=1, ffn_width=16)
 
 
@@ -78,36 +81,108 @@ def _resolve_variant(wanted: ModelRequest, request: Request) -> Iterator[SizedMo
 
 
 def _resolve_outside(wanted: ModelRequest, request: Request) -> Iterator[SizedModel]:
-    """Yield a model from outside this repository, with published or given sizes.
+    """Yield a model from outside this repository, with published or given sizes, or sized by its width.
 
     Raises RequestError if it cannot be built or counted.
     """
     sizes = request.sizes
-    heads = sizes.heads or (nominal_heads(sizes.width, request.sizing) if sizes.width else None)
-    asked = {"width": sizes.width, "depth": sizes.depth, "heads": heads, "ffn_width": sizes.ffn_width}
-    for n in request.seq_lens or (None,):
-        family = family_of(wanted.family)
-        model: ModelSpec = family.spec_of(wanted.name, wanted.options, seq_len=n, sizes=asked, input=request.input, task=request.task)
+    if wanted.is_published or sizes.width:
+        for n in request.seq_lens or (None,):
+            model = _outside_spec(wanted, request, n, sizes.width)
+            _require_countable(model)
+            yield SizedModel(model=model, match=NO_MATCH, budget=None, budget_error=None)
+        return
+    kept: dict[int, int | None] = {}
+    for n in sorted(request.seq_lens):
+        for budget, width in _own_widths(wanted, request, n, kept).items():
+            model = _outside_spec(wanted, request, n, width)
+            _require_countable(model)
+            target = _own_target(wanted, request, n, budget)
+            error = target.error(target.of(cost_of(model), n))
+            yield SizedModel(model=model, match=request.match, budget=budget, budget_error=error)
+
+
+def _own_widths(wanted: ModelRequest, request: Request, n: int, kept: dict[int, int | None]) -> dict[int, int | None]:
+    """Return the width of a user's own model for every budget; None if its size is as it is, for the nearest budget alone.
+
+    `kept`: widths at the shortest length, by budget, which a shape keeps; this function adds to it.
+    """
+    if request.match == "shape" and kept:
+        return kept
+    if not family_of(wanted.family).takes(wanted.options, "width"):
+        model = _outside_spec(wanted, request, n, None)
+        _require_countable(model)
+        params = cost_of(model).params().at(n)
+        kept |= {min(request.budgets, key=lambda budget: abs(math.log(budget / params))): None} if params else {request.budgets[0]: None}
+    else:
+        kept |= {budget: _own_width(wanted, request, n, budget) for budget in request.budgets}
+    return dict(kept)
+
+
+def _own_width(wanted: ModelRequest, request: Request, n: int, budget: int) -> int:
+    if request.sizes.fixed_width:
+        return request.sizes.fixed_width
+    target = _own_target(wanted, request, n, budget)
+
+    def count(width: int) -> int:
+        model = _outside_spec(wanted, request, n, width)
         try:
-            cost_of(model)
+            return target.of(cost_of(model), n)
         except RequestError:
             raise
         except Exception as error:  # code from outside may raise anything
-            reason = f"{wanted.name} cannot be built and counted at seq_len {model.shape.seq_len}: {one_line(error)}"
-            raise RequestError(reason, f"{_call_text(model)}; try another --seq" if n else "name another model") from error
-        yield SizedModel(model=model, match=NO_MATCH, budget=None, budget_error=None)
+            raise ValueError(one_line(error)) from error
+
+    try:
+        return nearest_width(count, target.value)
+    except RequestError:
+        raise
+    except ValueError as error:
+        raise RequestError(
+            f"{wanted.name} cannot be built and counted at seq_len {n}: {error}", _call_text(_outside_spec(wanted, request, n, None))
+        ) from error
+
+
+def _own_target(wanted: ModelRequest, request: Request, n: int, budget: int) -> Target:
+    """Return the budget of a user's own model; under --match flops, the FLOPs of the reference."""
+    if request.match == "flops":
+        found = _reference_target(_outside_spec(wanted, request, n, None), request, budget)
+        if isinstance(found, Target):
+            return found
+        raise RequestError(f"--match flops: {found.reason}", "choose another budget or length")
+    return Target(measure="params", value=budget, tolerance=PARAMS_TOLERANCE)
+
+
+def _outside_spec(wanted: ModelRequest, request: Request, n: int | None, width: int | None) -> ModelSpec:
+    """Return a model from outside at length n; None for its own length."""
+    sizes = request.sizes
+    heads = sizes.heads or (nominal_heads(width, request.sizing) if width else None)
+    ffn_width = sizes.ffn_width or (FFN_RATIO * width if width and not wanted.is_published else None)
+    asked = {"width": width, "depth": sizes.depth, "heads": heads, "ffn_width": ffn_width}
+    family = family_of(wanted.family)
+    model: ModelSpec = family.spec_of(wanted.name, wanted.options, seq_len=n, sizes=asked, input=request.input, task=request.task)
+    return model
+
+
+def _require_countable(model: ModelSpec) -> None:
+    """Raise RequestError if a model from outside cannot be built and called, or its answer has another shape than the labels."""
+    family, n = family_of(model.family), model.shape.seq_len
+    called = f"{_call_text(model)}; " if model.family == OWN else ""
+    try:
+        cost_of(model)
+        wrong = family.wrong_answer(config_of(model)) if model.family == OWN else ""
+    except RequestError:
+        raise
+    except Exception as error:  # code from outside may raise anything
+        reason = f"{model.name} cannot be built and counted at seq_len {n}: {one_line(error)}"
+        raise RequestError(reason, f"{called}try another --seq, or another --input") from error
+    if wrong:
+        raise RequestError(f"{model.name}: {called}{wrong}", "change what it returns")
 
 
 def _call_text(model: ModelSpec) -> str:
-    """Describe the tensor with which a model from outside is called."""
-    import torch
-
-    from bench.peers.counted import sample_of
-
-    with torch.device("meta"):
-        sample = sample_of(model.interface, num_data_tokens(model.shape.seq_len, str(dict(model.options).get("pool", ""))))
-    shape = ", ".join(map(str, ("batch", *sample.shape[1:])))
-    return f"with --input {model.interface.input} it is called with one tensor of [{shape}]"
+    text: str = family_of(model.family).call_text(config_of(model))
+    return text
 
 
 def _resolve_given(wanted: ModelRequest, request: Request, n: int) -> SizedModel | Skipped:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from bench import catalog, console
 from bench.serialize import to_json
-from bench.spec import NO_ATTENTION, Plan, RequestError
+from bench.spec import Plan, RequestError
 from models.layers.options import option_text
 
 if TYPE_CHECKING:
-    from bench.analysis.diff import Bound, BoundCheck
+    from bench.analysis.diff import BoundCheck, TwoRuns
+    from bench.analysis.front import CostAgainstQuality
     from bench.analysis.study import Study
-    from bench.running.store import StoredRun
 
 
 def write_tables(study: Study, folder: Path) -> None:
@@ -62,83 +62,65 @@ def show_answer(study: Study) -> None:
     console.print_lines("", *answer_sentences(study))
 
 
-def show_comparison(stored: StoredRun, x: str, y: str, folder: Path | None, as_json: bool) -> Path:
+def show_comparison(found: CostAgainstQuality, run: Path, folder: Path, as_json: bool) -> Path:
     """Print and write a run's cost against quality; return the page's path.
 
-    Without `x`, the cost is the first that differs between models.
     Prints the front, the significant differences and the trained models, as text or as one JSON document. Writes the page and its figure into
-    `folder`, by default the run's report folder.
+    `folder`.
     """
-    from bench.analysis.front import choose_axes, front_of, varying_cost
-    from bench.analysis.study import study
-    from bench.report.sections.front import json_of, notes, text_tables, write_comparison
-    from bench.running.folder import report_folder
+    from bench.report.sections.front import json_of, notes, text_tables
 
-    run_study = study(stored)
-    axes = choose_axes(x or varying_cost(run_study, y) or "params", y)
-    found = front_of(run_study, axes, {task: _chance(task) for task in run_study.rows["task"].dropna().unique()})
-    target = folder or report_folder(stored.folder)
     if as_json:
-        console.print_json({**json_of(found), "run": str(stored.folder)})
+        console.print_json({**json_of(found), "run": str(run)})
     else:
         for title, table in text_tables(found):
             console.print_table(table.headers, table.rows, table.numeric, title=f"\n{title}")
         console.print_lines("", *notes(found))
-    writing(target, lambda: write_comparison(found, target))
-    return target / f"{axes.name}.md"
+    return write_comparison(found, folder)
 
 
-def show_two_runs(first: StoredRun, second: StoredRun, bound: Bound | None, folder: Path | None, form: str) -> BoundCheck | None:
-    """Print one run against another; return the check of `bound`.
+def write_comparison(found: CostAgainstQuality, folder: Path) -> Path:
+    """Write the page of a comparison and its figure; return the page's path."""
+    from bench.report.sections import front
 
-    `form` is `text`, `markdown` or `json`. With `folder`, also writes comparison.md there. Returns None without a bound.
+    writing(folder, lambda: front.write_comparison(found, folder))
+    return folder / f"{found.axes.name}.md"
+
+
+def show_two_runs(found: TwoRuns, check: BoundCheck | None, folder: Path | None, form: str) -> None:
+    """Print one run against another.
+
+    `form` is `text`, `markdown` or `json`. With `folder`, also writes comparison.md there.
     """
-    from bench.analysis.diff import compare_two
-    from bench.files import write_text_below
     from bench.report.markdown import to_markdown
-    from bench.report.sections.diff import (
-        about_cells,
-        cells_table,
-        changes_table,
-        check_sentence,
-        document_of,
-        families_table,
-        json_of,
-        sentences,
-    )
+    from bench.report.sections.diff import about_cells, check_sentence, document_of, json_of, sentences, text_tables
 
-    found = compare_two(first, second)
-    check = found.check(bound) if bound else None
-    page = to_markdown(document_of(found, check))
     if folder:
-        writing(folder, lambda: write_text_below(folder, "comparison.md", page))
+        write_two_runs(found, check, folder)
     if form == "json":
         console.print_json(json_of(found, check))
     elif form == "markdown":
-        console.print_text(page)
+        console.print_text(to_markdown(document_of(found, check)))
     else:
-        tables = {"latency": cells_table(found), "families": families_table(found), "other changes": changes_table(found)}
-        for title, table in tables.items():
-            if table.rows:
-                console.print_table(table.headers, table.rows, table.numeric, title=f"\n{title}")
+        for title, table in text_tables(found):
+            console.print_table(table.headers, table.rows, table.numeric, title=f"\n{title}")
         lines = [*([about_cells(found), ""] if found.cells else []), *sentences(found), *([check_sentence(check)] if check else [])]
         console.print_lines("", *lines)
     if folder:
-        console.say(f"comparison: {folder / 'comparison.md'}")
-    return check
+        console.say(f"comparison: {folder / COMPARISON}")
 
 
-def _chance(task: str) -> float | None:
-    """Return the score of guessing, or None if unknown without the data.
+COMPARISON = "comparison.md"
 
-    Guesses are uniform over classes, or the mean if the task asks for values.
-    """
-    from bench.tasks._info import info_of
 
-    try:
-        return info_of(task).chance
-    except RequestError:
-        return None
+def write_two_runs(found: TwoRuns, check: BoundCheck | None, folder: Path) -> Path:
+    """Write one run against another as a page; return its path."""
+    from bench.files import write_text_below
+    from bench.report.markdown import to_markdown
+    from bench.report.sections.diff import document_of
+
+    writing(folder, lambda: write_text_below(folder, COMPARISON, to_markdown(document_of(found, check))))
+    return folder / COMPARISON
 
 
 def show_sweeps(plan: Plan) -> None:
@@ -181,25 +163,10 @@ def show_skipped(plan: Plan) -> None:
 
 def show_plan(wanted: Plan) -> None:
     """Print a plan: configurations with resolved sizes, turns, sweeps, skipped combinations."""
-    from bench import numbers
+    from bench.report.tables import plan_table
 
-    sizes, work = ("width", "depth", "heads", "ffn_width"), ("phase", "dtype", "engine", "device")
-    headers = ("model", "n", "params", "error", *sizes, "FLOPs", "attention", "batch", "budget", *work, "ffn_width from nominal")
-    rows = []
-    for planned in wanted.cells:
-        model, workload, sizing = planned.cell.model, planned.cell.workload, planned.sizing
-        rows.append(
-            (
-                *(model.name, str(model.shape.seq_len), f"{sizing.params:,}"),
-                "" if sizing.budget_error is None else f"{sizing.budget_error:+.2%}",
-                *(str(planned.size(size) or "") for size in sizes),
-                numbers.count(sizing.cost.flops().at(model.shape.seq_len)),
-                *("" if workload.attention == NO_ATTENTION else workload.attention, str(workload.batch_size)),
-                *(f"{sizing.budget:,}" if sizing.budget else "", *(getattr(workload, name) for name in work)),
-                "" if sizing.ffn_moved is None else f"{sizing.ffn_moved:+.0%}",
-            )
-        )
-    console.print_table(headers, rows, [header in ("n", "params", "error", *sizes, "FLOPs", "batch", "budget") for header in headers])
+    table = plan_table(wanted)
+    console.print_table(table.headers, table.rows, table.numeric)
     show_groups(wanted)
     show_sweeps(wanted)
     show_skipped(wanted)

@@ -15,7 +15,7 @@ from bench import numbers
 from bench.analysis.frame import varying, work_text
 from bench.analysis.series import row_values
 from bench.intervals import MAX_STABLE_WIDTH
-from bench.spec import MEASURED, PREDICTED, Skipped
+from bench.spec import MEASURED, NO_ATTENTION, PREDICTED, Plan, Skipped
 
 Row = dict[str, Any]
 UNSTABLE = "~"
@@ -216,6 +216,28 @@ def summary_table(frame: pandas.DataFrame) -> Table:
         PARAMS,
     )
     return table(frame, columns, keep=("model", "n"))
+
+
+def plan_table(plan: Plan) -> Table:
+    """Return the configurations of a plan, with resolved sizes."""
+    sizes, work = ("width", "depth", "heads", "ffn_width"), ("phase", "dtype", "engine", "device")
+    headers = ("model", "n", "params", "error", *sizes, "FLOPs", "attention", "batch", "budget", *work, "ffn_width from nominal")
+    rows = []
+    for planned in plan.cells:
+        model, workload, sizing = planned.cell.model, planned.cell.workload, planned.sizing
+        rows.append(
+            (
+                *(model.name, str(model.shape.seq_len), f"{sizing.params:,}"),
+                "" if sizing.budget_error is None else f"{sizing.budget_error:+.2%}",
+                *(str(planned.size(size) or "") for size in sizes),
+                numbers.count(sizing.cost.flops().at(model.shape.seq_len)),
+                *("" if workload.attention == NO_ATTENTION else workload.attention, str(workload.batch_size)),
+                *(f"{sizing.budget:,}" if sizing.budget else "", *(getattr(workload, name) for name in work)),
+                "" if sizing.ffn_moved is None else f"{sizing.ffn_moved:+.0%}",
+            )
+        )
+    numeric = tuple(header in ("n", "params", "error", *sizes, "FLOPs", "batch", "budget") for header in headers)
+    return Table(headers=headers, numeric=numeric, rows=tuple(rows))
 
 
 def _ratio_column(frame: pandas.DataFrame) -> Column:

@@ -173,7 +173,21 @@ def _require_plan(folder: Path, plan: Plan) -> None:
     """Raise RequestError unless the folder is new or holds this plan."""
     require_run_folder(folder)
     if is_stored(folder / PLAN) and not _same_plan(folder, plan):
+        _require_same_code(folder, plan)
         raise RequestError(f"{folder} holds another plan", "choose another --out")
+
+
+def _require_same_code(folder: Path, plan: Plan) -> None:
+    """Raise RequestError if a user's own model has the code of its namesake in the folder no longer."""
+    then, now = (
+        {p.cell.model.name: p.cell.model.digest for p in found.cells if p.cell.model.digest} for found in (read_plan(folder), plan)
+    )
+    for name in then.keys() & now.keys():
+        if then[name] != now[name]:
+            raise RequestError(
+                f"{name} has changed since {folder} was measured: its code was {then[name]} then, it is {now[name]} now",
+                "their records must not be mixed; choose another --out",
+            )
 
 
 def _require_same_run(folder: Path, plan: Plan, facts: Mapping[str, Any]) -> None:

@@ -18,6 +18,7 @@ from bench import catalog
 from bench.measure import environment
 from bench.measure.hosts import TRAINING_CODE
 from bench.measure.training_code import training_versions
+from bench.peers import own_code
 from bench.planning.jobs import (
     CORRUPTED,
     FAILED,
@@ -97,6 +98,7 @@ def execute(
         facts = {**facts, TRAINING_CODE: training_versions(families)}
     interrupted = False
     with writing_to(folder, plan, facts, move_corrupt=CORRUPTED in retry, records=records) as writer:
+        own_code.keep([planned.cell.model.digest for planned in plan.cells if planned.cell.model.digest], folder)
         try:
             own = checkpoints / folder.name if checkpoints else folder / SCRATCH
             _Execution(plan=plan, folder=folder, facts=facts, writer=writer, progress=progress, stop=stop, checkpoints=own).run(
@@ -261,7 +263,12 @@ class _Execution:
             # each job has its own limit, so share the time left in proportion to expected durations
             shares = [seconds / total if total else 1 / len(batch) for seconds in expected]
             yield tuple(
-                dataclasses.replace(job, scratch=self._scratch_of(job), settings=_settings_within(left_s * share, job))
+                dataclasses.replace(
+                    job,
+                    scratch=self._scratch_of(job),
+                    run_folder=str(self.folder.resolve()),
+                    settings=_settings_within(left_s * share, job),
+                )
                 for job, share in zip(batch, shares, strict=True)
             )
 

@@ -325,6 +325,15 @@ def _identity(planned: PlannedCell, plan: Plan) -> dict[str, Any]:
     }
 
 
+def planned_rows(plan: Plan) -> pd.DataFrame:
+    """Return one row per cell of a plan: what is known before it is measured."""
+    unknown = ("status", "reason", "quick")
+    rows = [
+        _identity(planned, plan) | {"flops": planned.sizing.cost.flops().at(planned.cell.model.shape.seq_len)} for planned in plan.cells
+    ]
+    return pd.DataFrame(rows, columns=[*(name for name in IDENTITY if name not in unknown), "flops"])
+
+
 def _status(records: Sequence[Record], wanted: Sequence[str]) -> dict[str, Any]:
     """Return status and reason: `measured`, or the first failure with its metric.
 

@@ -7,12 +7,14 @@ import math
 import os
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from bench import catalog
 from bench.errors import is_out_of_memory, one_line
 from bench.measure.allocator import KEEP, keep_freed_memory
 from bench.metrics import Measurement
+from bench.peers import own_code
 from bench.spec import MEASURED, Job, Outcome
 
 MEMORY_SHARE = 0.95
@@ -79,10 +81,12 @@ class Turns:
 
 
 def prepare_process(job: Job) -> None:
-    """Set threads and allocator, and limit memory on a CPU.
+    """Set threads and allocator, limit memory on a CPU, and find the code of a user's own model.
 
     Call it before any tensor exists. With the limit, a job that needs too much memory fails instead of exhausting the machine's memory.
     """
+    if job.cell.model.digest:
+        own_code.look_in(Path(job.run_folder))
     set_threads(job)
     choose_allocator(job)
     if job.cell.workload.device == "cpu":

@@ -75,7 +75,21 @@ def mistaken() -> nn.Module:
 
 def reading() -> nn.Module:
     """It reads a number while it builds, which the `meta` device has not."""
-    return nn.Linear(192, int(torch.tensor([3]).item()))
+    return nn.Sequential(nn.Linear(192, int(torch.tensor([10]).item())), Averaged())
+
+
+class Averaged(nn.Module):
+    def forward(self, tokens: Tensor) -> Tensor:
+        return tokens.mean(1)
+
+
+class Twice(nn.Module):
+    def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        return tokens, tokens
+
+
+def answering_twice() -> nn.Module:
+    return Twice()
 
 
 NOT_CALLABLE = 3

@@ -127,13 +127,17 @@ def test_a_plan_with_outside_models_is_read_again_and_held_to_its_cost() -> None
         ("torchvision:vit_b_16", {"seq": "19"}, "reads square images of three channels, not 18 patches"),
         ("torchvision:vit_b_16", {"input": "tokens"}, "reads images, not --input tokens"),
         ("torchvision:vit_b_16", {"task": "copy", "seq": "17"}, "reads images; task copy has none"),
-        ("python:bench.peers.vit_pytorch:vit", {"seq": "17"}, "takes width, so its sizes must be given"),
         ("python:bench.peers.g_mlp_pytorch:gmlp", {"seq": "17", "width": "32", "ffn_width": "40"}, "ffn_width must be a multiple of width"),
         ("python:nowhere.at_all:f", {"seq": "17"}, "python:nowhere.at_all cannot be imported: ModuleNotFoundError"),
         (f"{MADE}:absent", {"seq": "17"}, "has no function absent"),
         (f"{MADE}:NOT_CALLABLE", {"seq": "17"}, "has no function NOT_CALLABLE"),
         (f"{MADE}:nothing", {"seq": "17"}, "must return a torch.nn.Module, not str"),
         (f"{MADE}:stubborn", {"seq": "17"}, "cannot be built and counted at seq_len 17: no model of 192"),
+        (
+            f"{MADE}:answering_twice",
+            {"seq": "17"},
+            "called with one float tensor [batch, 17, 192]; returned no tensor; [batch, 10] is needed",
+        ),
         (f"{MADE}:mistaken", {"seq": "17"}, "cannot be built and counted at seq_len 17: "),
         (f"{MADE}:averaging+colour=red", {"seq": "17"}, "refuses its arguments: TypeError"),
     ],
@@ -151,7 +155,7 @@ def test_what_cannot_be_built_is_one_line(name: str, flags: dict[str, str], said
 def test_a_model_that_refuses_its_input_says_what_it_is_called_with() -> None:
     with pytest.raises(RequestError) as caught:
         planned(f"{MADE}:attending", seq="17", **SIZES)
-    assert "it is called with one tensor of [batch, 17, 192]" in caught.value.hint
+    assert "called with one float tensor [batch, 17, 192]" in caught.value.hint
 
 
 def test_a_user_factory_is_called_with_what_it_names() -> None:
@@ -188,7 +192,7 @@ def test_attention_inside_torchs_own_layer_is_seen() -> None:
 
 
 def test_a_model_that_reads_numbers_while_it_builds_is_counted_all_the_same() -> None:
-    assert cost_of(spec(f"{MADE}:reading", seq="17")).macs().at(17) == 17 * 192 * 3
+    assert cost_of(spec(f"{MADE}:reading", seq="17")).macs().at(17) == 17 * 192 * 10
 
 
 def test_what_is_imported_is_told() -> None:

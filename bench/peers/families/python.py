@@ -1,46 +1,51 @@
-"""`python:package.module:factory`: a model built by the user's function.
+"""A user's own model: `python:package.module:factory`, `FILE.py:NAME`, or a Python object.
 
-The function receives the sizes that its parameters name.
+It is a function or class that receives the sizes that its parameters name, or a built module.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib
 import inspect
+import math
 import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 
+import torch
 from torch import nn
 
 from bench.errors import one_line
-from bench.peers import counted
+from bench.peers import counted, own_code
 from bench.peers.adapter import adapted, unadapted
 from bench.peers.counterpart import Counterpart
 from bench.peers.names import LIBRARIES, missing_library, read_arguments
 from bench.peers.published import SIZES
 from bench.progress import tell
 from bench.spec import ModelSpec, OptionValue, RequestError
-from bench.tasks._info import info_of
+from bench.tasks._info import Images, info_of
 from models.layers.cost import Cost
 from models.layers.shape import Interface, Shape, num_data_tokens, require_one_of
 
 COUNTED = True
 USES_HEADS = True
 REFERENCE_OPTIONS: dict[str, str] = {}
-REQUIRED_SIZES = ("width", "ffn_width")
 INTERFACE_WORDS = ("input", "patch_dim", "num_classes", "vocab_size")
-SIZE_FLAGS = "--width 192 --depth 6 --heads 6 --ffn-width 768"
+WIDTH = "width"
+READS = "READS"
+"""Attribute of a module, function or class: its models read `images`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Config of a model built by a function.
+    """Config of a user's own model.
 
-    `factory`: `package.module:function`.
+    `factory`: `package.module:function`, `FILE.py:NAME`, or the name of an object.
+    `digest`: of the content of a file or object (`bench.peers.own_code`); empty for a module that is imported.
     `pool`: `cls` if one of the seq_len tokens is the model's own class token, otherwise `mean`.
     `arguments`: further arguments of the factory, `key=value+key=value`.
     """
@@ -50,11 +55,12 @@ class Config:
     factory: str
     pool: str = "mean"
     arguments: str = ""
+    digest: str = ""
 
     def __post_init__(self) -> None:
         require_one_of("pool", self.pool, ("cls", "mean"))
         if self.interface.output == "tokens" and self.pool == "cls":
-            raise ValueError(f"python:{self.factory} has a class token, and cannot answer at every token")
+            raise ValueError(f"{self.factory} has a class token, and cannot answer at every token")
 
     @property
     def data_tokens(self) -> int:
@@ -64,26 +70,28 @@ class Config:
 def spec_of(
     name: str, options: tuple[tuple[str, OptionValue], ...], *, seq_len: int | None, sizes: dict[str, int | None], input: str, task: str
 ) -> ModelSpec:
-    """Return the spec with the sizes that the factory names.
+    """Return the spec with the sizes that the factory names; a size without a value is 1.
 
-    The input is images if the factory reads only images. Raises RequestError if the factory cannot be imported, or names a size without a value.
+    The input is images if the model reads only images. Raises RequestError if it cannot be loaded, or images of this length are not square.
     """
     asked = dict(options)
-    factory = str(asked["factory"])
-    named = _parameters(factory)
-    if missing := [size for size in REQUIRED_SIZES if size in named and not sizes.get(size)]:
-        raise RequestError(f"python:{factory} takes {missing[0]}, so its sizes must be given", f"add {SIZE_FLAGS}")
-    counterpart = _counterpart(factory)
-    pool = str(asked.get("pool") or (dict(counterpart.options).get("pool") if counterpart else "") or "mean")
+    factory, digest = str(asked["factory"]), str(asked.get("digest", ""))
+    named = _parameters(factory, digest)
     assert seq_len is not None, "only published models have a default length"
-    known = {size: sizes.get(size) or 1 for size in SIZES}
+    pool, interface = _input_of(factory, digest, str(asked.get("pool", "")), seq_len, input, task)
     return ModelSpec(
         name=name,
         family="python",
         options=tuple(sorted({**asked, "pool": pool}.items())),
-        shape=Shape(seq_len=seq_len, **{size: known[size] if size in named else 1 for size in SIZES}),
-        interface=info_of(task).interface(seq_len, pool) if task else _own_interface(factory, input),
+        shape=Shape(seq_len=seq_len, **{size: (sizes.get(size) or 1) if size in named else 1 for size in SIZES}),
+        interface=interface,
     )
+
+
+def takes(options: tuple[tuple[str, OptionValue], ...], size: str) -> bool:
+    """Return whether a factory has a parameter of this name. Raises RequestError if it cannot be loaded."""
+    asked = dict(options)
+    return size in _parameters(str(asked["factory"]), str(asked.get("digest", "")))
 
 
 def build(config: Config) -> nn.Module:
@@ -91,7 +99,8 @@ def build(config: Config) -> nn.Module:
 
     Raises ValueError if the factory refuses its arguments or returns another type.
     """
-    return adapted(counted.build_on_device(lambda: _create(config)), config.interface, reads_images=_reads_images(config.factory))
+    reads_images = _reads_images(config.factory, config.digest)
+    return adapted(counted.build_on_device(lambda: _create(config)), config.interface, reads_images=reads_images)
 
 
 def cost(config: Config) -> Cost:
@@ -102,41 +111,104 @@ def uses_attention(config: Config) -> bool:
     return counted.count_once(build, config).uses_attention
 
 
+def wrong_answer(config: Config) -> str:
+    """Return the shapes of a wrong answer, as `returned ...; ... is needed`; empty if its shape is right."""
+    returned, interface = counted.count_once(build, config).answer, config.interface
+    needed = (counted.SAMPLES, *((config.data_tokens,) if interface.output == "tokens" else ()), interface.num_classes)
+    if returned == needed:
+        return ""
+    return f"returned {_shape_text(returned) if returned else 'no tensor'}; {_shape_text(needed)} is needed"
+
+
+def call_text(config: Config) -> str:
+    """Say what the model is called with, as `called with one float tensor [batch, 65, 192]`."""
+    with torch.device("meta"):
+        sample = counted.sample_of(config.interface, config.data_tokens, counted.SAMPLES)
+    return f"called with one {'float' if sample.is_floating_point() else 'integer'} tensor {_shape_text(tuple(sample.shape))}"
+
+
+def _shape_text(shape: tuple[int, ...]) -> str:
+    first, *others = shape
+    return f"[{', '.join(map(str, ('batch' if first == counted.SAMPLES else first, *others)))}]"
+
+
 def unknown_sizes(config: Config) -> tuple[str, ...]:
-    return tuple(size for size in SIZES if size not in _parameters(config.factory))
+    return tuple(size for size in SIZES if size not in _parameters(config.factory, config.digest))
 
 
 def counterpart_of(config: Config) -> Counterpart | None:
     """Return the factory's counterpart; None if further arguments may change the model."""
-    return None if config.arguments else _counterpart(config.factory)
+    return None if config.arguments else _counterpart(config.factory, config.digest)
 
 
 own_model = unadapted
 
 
-def _own_interface(factory: str, input: str) -> Interface:
-    if not _reads_images(factory):
-        return Interface(input=input)
-    if input == "tokens":
-        raise RequestError(f"python:{factory} reads images, not --input tokens", "leave --input out, or write --input images")
-    return Interface(input="images")
+def _input_of(factory: str, digest: str, pool: str, seq_len: int, input: str, task: str) -> tuple[str, Interface]:
+    """Return whether the model has a class token, and what it is called with.
+
+    A counterpart, or the user, may say how it pools. If not, images decide: n = 65 is 64 patches and a class token, n = 64 is patches alone. Other
+    inputs have no class token.
+    """
+    counterpart = _counterpart(factory, digest)
+    known = pool or (str(dict(counterpart.options).get("pool", "")) if counterpart else "")
+    if task:
+        reads = info_of(task).reads
+        fits_cls = isinstance(reads, Images) and reads.patch_side(seq_len, "mean") is None and reads.patch_side(seq_len, "cls") is not None
+        chosen = known or ("cls" if fits_cls else "mean")
+        return chosen, info_of(task).interface(seq_len, chosen)
+    reads_images = _reads_images(factory, digest)
+    if reads_images and input == "tokens":
+        raise RequestError(f"{factory} reads images, not --input tokens", "leave --input out, or write --input images")
+    if not (reads_images or input == "images"):
+        return known or "mean", Interface(input=input)
+    chosen = known or ("cls" if _is_square(seq_len - 1) else "mean")
+    if not counterpart and not _is_square(num_data_tokens(seq_len, chosen)):
+        extra = 1 - num_data_tokens(1, known or "cls")
+        below = math.isqrt(seq_len - extra) ** 2
+        near = [n + extra for n in (below, (math.isqrt(below) + 1) ** 2) if n > 1]
+        raise RequestError(
+            f"images are square, and n = {seq_len} gives no square number of patches; nearest lengths: {' and '.join(map(str, near))}"
+            f"{' (a class token included)' if extra else ''}",
+            f"try --seq {near[-1]}",
+        )
+    return chosen, Interface(input="images")
 
 
-def _reads_images(factory: str) -> bool:
-    return getattr(_module(factory.partition(":")[0]), "READS", "") == "images"
+def _is_square(number: int) -> bool:
+    return number > 0 and math.isqrt(number) ** 2 == number
 
 
-def _counterpart(factory: str) -> Counterpart | None:
+def _reads_images(factory: str, digest: str) -> bool:
+    found = (_module(factory.partition(":")[0]),) if not digest else (own_code.load(digest, _name(factory)), own_code.module_of(digest))
+    return any(getattr(each, READS, "") == "images" for each in found)
+
+
+def _counterpart(factory: str, digest: str) -> Counterpart | None:
+    if digest:
+        return None
     module, _, function = factory.partition(":")
     found: Counterpart | None = getattr(_module(module), "COUNTERPARTS", {}).get(function)
     return found
 
 
-def _parameters(factory: str) -> tuple[str, ...]:
-    return tuple(inspect.signature(_function(factory)).parameters)
+@functools.lru_cache(maxsize=256)
+def _parameters(factory: str, digest: str) -> tuple[str, ...]:
+    """Return the names of a factory's parameters; () for a built module."""
+    target = _target(factory, digest)
+    return () if isinstance(target, nn.Module) else tuple(inspect.signature(target).parameters)
 
 
-def _function(factory: str) -> Callable[..., object]:
+def _name(factory: str) -> str:
+    """Return the name after the file's, or an object's own."""
+    return factory.rpartition(":")[2]
+
+
+def _target(factory: str, digest: str) -> Callable[..., object]:
+    """Return the function, class or built module. Raises RequestError if it cannot be loaded."""
+    if digest:
+        own: Callable[..., object] = own_code.load(digest, _name(factory))
+        return own
     module, _, name = factory.partition(":")
     found = getattr(_module(module), name, None)
     if not callable(found):
@@ -165,18 +237,22 @@ def _module(name: str) -> ModuleType:
 
 
 def _create(config: Config) -> nn.Module:
+    target = _target(config.factory, config.digest)
+    if isinstance(target, nn.Module):  # every call begins with the weights that it came with
+        return copy.deepcopy(target).to(torch.get_default_device())
     words = {name: getattr(config.interface, name) for name in INTERFACE_WORDS}
     known = {"seq_len": config.shape.seq_len, **{size: getattr(config.shape, size) for size in SIZES}, **words}
-    named = _parameters(config.factory)
+    named = _parameters(config.factory, config.digest)
     given = {name: value for name, value in known.items() if name in named} | read_arguments(config.arguments)
+    called = config.factory if config.digest else f"python:{config.factory}"
     try:
-        model = _function(config.factory)(**given)
+        model = target(**given)
     except ModuleNotFoundError as error:
         if error.name in LIBRARIES:
-            raise missing_library(str(error.name), f"python:{config.factory}") from error
+            raise missing_library(str(error.name), called) from error
         raise
     except (TypeError, AssertionError) as error:
-        raise ValueError(f"python:{config.factory} refuses its arguments: {type(error).__name__}: {one_line(error)}") from error
+        raise ValueError(f"{called} refuses its arguments: {type(error).__name__}: {one_line(error)}") from error
     if not isinstance(model, nn.Module):
-        raise ValueError(f"python:{config.factory} must return a torch.nn.Module, not {type(model).__name__}")
+        raise ValueError(f"{called} must return a torch.nn.Module, not {type(model).__name__}")
     return model

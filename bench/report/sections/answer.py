@@ -18,10 +18,12 @@ from bench.analysis.frame import incomplete, work_text
 from bench.analysis.front import GROUP, accuracies_of
 from bench.analysis.growth import PEAK
 from bench.analysis.peers import PeerComparison
+from bench.analysis.series import row_values
 from bench.analysis.significance import Comparison
 from bench.analysis.study import Study
+from bench.analysis.unlike_sizes import unlike_planned, unlike_sizes
 from bench.report.sections import winners
-from bench.report.sections.wording import configurations_text, effect_text, join_names, spell_out_model
+from bench.report.sections.wording import configurations_text, effect_text, join_names, size_note, spell_out_model
 from bench.spec import FASTEST_PEER, MEASURES, Plan
 
 MAX_SENTENCES = 3
@@ -53,7 +55,10 @@ def question_of(plan: Plan) -> str:
             f"How does the {subject} of {join_names(named)} grow with n?" if several else f"What is the {subject} of {join_names(named)}?"
         )
     policies = sorted({planned.sizing.match for planned in plan.cells})
-    equal = "" if policies == ["none"] else f" at {AT_EQUAL.get(policies[0], EQUAL_SIZE) if len(policies) == 1 else EQUAL_SIZE}"
+    if unlike_planned(plan):
+        equal = f" at {winners.UNLIKE}"
+    else:
+        equal = "" if policies == ["none"] else f" at {AT_EQUAL.get(policies[0], EQUAL_SIZE) if len(policies) == 1 else EQUAL_SIZE}"
     return f"Which is {join_names(best)}{equal}: {join_names(named, 'or')}?"
 
 
@@ -109,22 +114,24 @@ def _accuracy(study: Study) -> Iterator[str]:
     best = [members.sort_values(["accuracy", "model"], ascending=[False, True]) for members in groups]
     leads = [_leads(str(members["cell_id"].iloc[0]), members, comparisons) for members in best]
     tasks = join_names(list(dict.fromkeys(task.partition("+")[0] for task in rows["task"])))
+    unlike = size_note(unlike_sizes(row_values(rows)))
+    sizes = f"; {unlike}" if unlike else ""
     if len(best) == 1:
         first, second = (best[0].iloc[i] for i in (0, 1))
         means = f"{spell_out_model(first['model'])} has the highest mean accuracy on {tasks} ({numbers.fraction(first['accuracy'])})"
         next_best = f"{spell_out_model(second['model'])} follows ({numbers.fraction(second['accuracy'])})"
-        yield f"{means}, {next_best}; the difference is {'shown' if leads[0] else 'not shown'}."
+        yield f"{means}, {next_best}; the difference is {'shown' if leads[0] else 'not shown'}{sizes}."
         return
     (model, num), *others = Counter(str(members["model"].iloc[0]) for members in best).most_common()
     shown_of = Counter(str(members["model"].iloc[0]) for lead, members in zip(leads, best, strict=True) if lead)
     if tied := [other for other, times in others if times == num]:
         counts = [f"{spell_out_model(name)} in {num} ({shown_of[name]} shown)" for name in (model, *tied)]
-        yield f"Of {len(best)} comparisons of mean accuracy on {tasks}, {join_names(counts)} is highest."
+        yield f"Of {len(best)} comparisons of mean accuracy on {tasks}, {join_names(counts)} is highest{sizes}."
         return
     shown = shown_of[model]
     where = f"in {num} of {len(best)} comparisons"
     tested = "all are shown" if shown == num else f"{shown or 'none'} {'is' if shown < 2 else 'are'} shown"
-    yield f"{spell_out_model(model)} has the highest mean accuracy on {tasks} {where}; {tested}."
+    yield f"{spell_out_model(model)} has the highest mean accuracy on {tasks} {where}; {tested}{sizes}."
 
 
 def _training_speed(study: Study) -> Iterator[str]:

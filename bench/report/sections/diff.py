@@ -65,6 +65,12 @@ def _latencies(cell_id: str, found: TwoRuns) -> tuple[float | None, ...]:
     return tuple(value_of(rows.get(cell_id, {}), LATENCY_COLUMN) for rows in found.rows)
 
 
+def text_tables(found: TwoRuns) -> list[tuple[str, Table]]:
+    """Return titles and tables in reading order, without empty tables."""
+    tables = {"latency": cells_table(found), "families": families_table(found), "other changes": changes_table(found)}
+    return [(title, table) for title, table in tables.items() if table.rows]
+
+
 MAX_NAMED = 3
 """Most configurations that a reason names."""
 ABOUT_FAMILIES = "Geometric mean over the compared configurations of a family, with a 95 % t-interval over rounds."

@@ -91,7 +91,8 @@ def write_comparison(found: CostAgainstQuality, folder: Path) -> Path:
     return page
 
 
-def _figure(found: CostAgainstQuality) -> FigureBlock:
+def figure(found: CostAgainstQuality) -> FigureBlock:
+    """Draw the front. Call inside `style.figure_style`."""
     rows = found.rows[found.rows["x"].notna()]
     title, conditions = heading(rows, found.axes, found.plan, found.comparisons)
     left_out = [f"{task}, n = {n:.0f}" for task, n in list(dict.fromkeys(zip(rows["task"], rows["seq_len"], strict=True)))[MAX_PANELS:]]
@@ -114,7 +115,7 @@ def _document(found: CostAgainstQuality) -> Document:
             *([blocks["Comparisons"]] if "Comparisons" in blocks else []),
             *([Bullets(items=tuple(_method(found)))] if found.comparisons else []),
         ),
-        "Front": (Paragraph(text=" ".join(front)), blocks["Pareto front"], _figure(found)),
+        "Front": (Paragraph(text=" ".join(front)), blocks["Pareto front"], figure(found)),
         "Trained models": (blocks["Trained models"], *conditions),
     }
     return Document(

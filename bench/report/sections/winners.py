@@ -16,10 +16,12 @@ from bench import numbers
 from bench.analysis.frame import work_text
 from bench.analysis.ranking import RankedModel, Ranking
 from bench.analysis.study import Study
+from bench.analysis.unlike_sizes import unlike_in, unlike_sizes
 from bench.planning.same_width import is_one_width
 from bench.report.charts.style import role_of
 from bench.report.document import Block, Field, Strip
-from bench.report.sections.wording import join_names, spell_out_model
+from bench.report.sections.wording import join_names, size_note, spell_out_model
+from bench.spec import NO_MATCH
 
 MAX_ROWS = 8
 """Rows of the strip; the table of all pairs has the rest."""
@@ -49,6 +51,8 @@ AT_SAME = {
     "flops": "At equal FLOPs",
     "none": "At the sizes as given",
 }
+UNLIKE, AT_UNLIKE = "unlike sizes", "At unlike sizes"
+"""The same where a user's own model is not as large as the others."""
 """Matching policies (`--match`) as a row's name, and at the start of a sentence."""
 JOINED = ("params", "flops")
 """Policies whose budgets may share a row."""
@@ -71,6 +75,7 @@ class Condition:
     `budget`: the matched budget or width as text; empty if the sizes were given, or if the budget is the axis.
     `workload`: the values that vary within the run, as text.
     `rankings`: by value on the axis.
+    `unlike`: says how a user's own model differs in size from the others; empty if all are alike.
     """
 
     match: str
@@ -78,10 +83,12 @@ class Condition:
     workload: tuple[str, ...]
     rankings: Mapping[float, Ranking]
     rank: tuple[Any, ...]
+    unlike: str = ""
 
     @property
     def name(self) -> str:
-        return ", ".join(filter(None, (SAME[self.match], self.budget, *self.workload)))
+        same = UNLIKE if self.unlike and self.match != NO_MATCH else SAME[self.match]
+        return ", ".join(filter(None, (same, self.budget, *self.workload)))
 
 
 def conditions(study: Study) -> list[Condition]:
@@ -103,7 +110,7 @@ def conditions(study: Study) -> list[Condition]:
         if is_one_width(match):
             match, place = WIDTH, "" if one_row else match
         found.setdefault((match, place, _work(ranking)), {})[float(x)] = ranking
-    made = [_condition(match, place, dict(work), members) for (match, place, work), members in _joined_budgets(found).items()]
+    made = [_condition(match, place, dict(work), members, study) for (match, place, work), members in _joined_budgets(found).items()]
     return sorted(made, key=lambda condition: condition.rank)
 
 
@@ -140,7 +147,7 @@ def axis_of(study: Study) -> str:
     )
 
 
-def _condition(match: str, budget: str, work: Mapping[str, Any], rankings: Mapping[float, Ranking]) -> Condition:
+def _condition(match: str, budget: str, work: Mapping[str, Any], rankings: Mapping[float, Ranking], study: Study) -> Condition:
     batching = str(work.get("batching", "batch 1"))
     fixed = batching.startswith("batch ")
     return Condition(
@@ -148,6 +155,7 @@ def _condition(match: str, budget: str, work: Mapping[str, Any], rankings: Mappi
         budget=budget,
         workload=tuple(work_text(key, value) for key, value in work.items() if value not in USUAL),
         rankings=dict(sorted(rankings.items())),
+        unlike=size_note(unlike_sizes(study.row_by_cell[cell] for ranking in rankings.values() for cell in ranking.cells)),
         rank=(
             len(rankings) == 1,
             work.get("phase", "infer") != "infer",
@@ -206,6 +214,7 @@ def _caption(study: Study, texts: Sequence[str], num_more: int) -> str:
         ),
         "Empty: fewer than two models were measured." if "" in texts else "",
         _class_token_note(study.winners),
+        _sentence_of(size_note(unlike_in(study))),
         f"References that do not mix all tokens are left out: {join_names([spell_out_model(label) for label in left_out])}."
         if left_out
         else "",
@@ -213,6 +222,10 @@ def _caption(study: Study, texts: Sequence[str], num_more: int) -> str:
         f"The table of all pairs has {num_more} more condition{'s' if num_more > 1 else ''}." if num_more else "",
     )
     return " ".join(filter(None, sentences))
+
+
+def _sentence_of(text: str) -> str:
+    return f"{text}." if text else ""
 
 
 def _class_token_note(rankings: Sequence[Ranking]) -> str:
@@ -321,7 +334,9 @@ def _sentence(condition: Condition, facts: str, unit: str) -> str:
     if len(texts) > 1 and VERB in texts[0]:
         texts[1] = texts[1].replace(VERB, " ")
     place = f" ({facts})" if facts else ""
-    return f"{AT_SAME[condition.match]}{place}, {', '.join(texts) or 'no difference is shown'}{rest}."
+    start = AT_UNLIKE if condition.unlike and condition.match != NO_MATCH else AT_SAME[condition.match]
+    sizes = f"; {condition.unlike}" if condition.unlike else ""
+    return f"{start}{place}, {', '.join(texts) or 'no difference is shown'}{rest}{sizes}."
 
 
 def _clause(outcome: tuple[str, ...], xs: Sequence[float], condition: Condition, unit: str) -> str:

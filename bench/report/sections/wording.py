@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from bench import numbers
 from bench.analysis.effects import Effect
+from bench.analysis.unlike_sizes import UnlikeSize
 from bench.report.charts.style import KERNELS, display_name
 
 POLICIES = {
@@ -40,6 +41,23 @@ def spell_out_model(label: str) -> str:
 def join_names(names: Sequence[str], word: str = "and") -> str:
     """Join names as `a, b and c`; "" without any."""
     return f" {word} ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
+
+
+def size_note(found: Sequence[UnlikeSize]) -> str:
+    """Write `net has 80 % fewer parameters than ViT`; "" if all sizes are alike."""
+    return "; ".join(
+        f"{spell_out_model(each.label)} has {_more_text(each.ratios)} than {join_names([spell_out_model(label) for label in each.others])}"
+        for each in found
+    )
+
+
+def _more_text(ratios: Sequence[float]) -> str:
+    low, high = min(ratios), max(ratios)
+    if (low < 1) != (high < 1):
+        return f"{numbers.span(ratios)} times the parameters"
+    shares = sorted(100 * abs(ratio - 1) for ratio in (low, high))
+    texts = dict.fromkeys(f"{share:.0f}" if share >= 10 else f"{share:.1f}" for share in shares)
+    return f"{' to '.join(texts)} % {'fewer' if high < 1 else 'more'} parameters"
 
 
 def effect_text(effect: Effect) -> str:

@@ -14,9 +14,11 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from multiprocessing import spawn
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
@@ -34,7 +36,7 @@ from bench.spec import MEASURED, Job, Outcome
 if TYPE_CHECKING:
     from bench.running.worker import Turns
 
-PRELOAD = ["__main__", "bench.running.ignore_signals", "bench.running.preload"]
+PRELOAD = ["bench.running.ignore_signals", "bench.running.preload"]
 SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1"}
 COMPILE_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 """The environment variable for inductor's cache folder.
@@ -47,6 +49,10 @@ SERVER_DEATH_S = 60.0  # far longer than a killed process takes to disappear, ev
 UNKNOWN_EXIT_CODE = 255
 """The exit code reported for children of a dead fork server."""
 SERVER_DIED = "the fork server died"
+STARTING = threading.Lock()
+"""Held while a process starts, because that changes variables of this process."""
+MAIN = ("init_main_from_name", "init_main_from_path", "main_path")
+"""Entries by which multiprocessing tells a process to import this one's main module."""
 
 
 Unit = tuple[str, bool, int]
@@ -118,7 +124,7 @@ class Executor:
         """
         deadline = time.monotonic() + SERVER_DEATH_S
         # Python 3.11's server ignores this process's sys.path and silently skips modules that it cannot import
-        with _environment({**SINGLE_THREADED, "PYTHONPATH": os.pathsep.join(sys.path), COMPILE_CACHE: self._compiled.name}):
+        with STARTING, _main_module_left_out(), _environment({**SINGLE_THREADED, "PYTHONPATH": os.pathsep.join(sys.path)}):
             while True:
                 try:
                     process.start()
@@ -160,7 +166,7 @@ class Executor:
         Raises ConnectionError or EOFError if there is no server to fork it.
         """
         connection, theirs = self._context.Pipe()
-        process = self._context.Process(target=_child, args=(theirs,), daemon=True)
+        process = self._context.Process(target=_child, args=(theirs, self._compiled.name), daemon=True)
         try:
             self._start(process)
         finally:
@@ -324,8 +330,11 @@ def _nothing() -> None:
     """Do nothing, so that the first fork only starts the server."""
 
 
-def _child(connection: Connection) -> None:
-    """Run the jobs that arrive over the connection, until it closes."""
+def _child(connection: Connection, caches: str) -> None:
+    """Run the jobs that arrive over the connection, until it closes.
+
+    `caches`: folder for compiled code.
+    """
     import dataclasses
 
     from bench.running import worker
@@ -333,7 +342,6 @@ def _child(connection: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     die_with_parent()
     _require_prepared_server()
-    caches = os.environ.get(COMPILE_CACHE, "")
     is_first = True
     while True:
         try:
@@ -344,8 +352,7 @@ def _child(connection: Connection) -> None:
         job = from_json(Job, data)
         if not is_first:
             forget()
-        if caches:
-            os.environ[COMPILE_CACHE] = compile_cache(caches, job)
+        os.environ[COMPILE_CACHE] = compile_cache(caches, job)
         worker.prepare_process(job)
         with listening(connection.send):
             outcome = _run_bursts(connection, worker.Turns(job)) if job.group else worker.run_job(job)
@@ -418,6 +425,24 @@ def die_with_parent() -> None:
 
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def _main_module_left_out() -> Iterator[None]:
+    """Keep new processes from importing this one's main module.
+
+    They need nothing of it, and importing a script without a guard would run it again.
+    """
+    usual = spawn.get_preparation_data
+
+    def without_main(name: str) -> dict[str, Any]:
+        return {key: value for key, value in usual(name).items() if key not in MAIN}
+
+    spawn.get_preparation_data = without_main
+    try:
+        yield
+    finally:
+        spawn.get_preparation_data = usual
 
 
 @contextlib.contextmanager

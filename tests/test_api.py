@@ -1,0 +1,299 @@
+"""`bench.run`, `plan`, `compare` and `diff`: the words, checks and errors of the command line, as Python."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import inspect
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bench
+from bench import api, cli
+from bench.commands import plan_of_flags
+from bench.planning.flags import Flags, read_flags
+from bench.planning.keywords import in_python
+from bench.planning.values import with_fields
+from bench.report.charts import figures
+from bench.running.signals import SIGNALS
+from bench.running.store import RECORDS, read_plan_of_run
+from bench.spec import Plan
+from tests.specimens import ROOT
+
+TRAINED = ROOT / "results" / "2026-11-20_cpu_digits"
+TIMED = ROOT / "results" / "2026-11-23_cpu_three_families"
+TINY: dict[str, Any] = {"models": "vit", "seq": 17, "params": "100k", "depth": 1, "batch": 1}
+
+MODELS = st.lists(st.sampled_from(["gmlp", "vit", "gmlp+pool=mean", "transformer"]), min_size=1, max_size=3, unique=True)
+LENGTHS = st.lists(st.integers(2, 40), min_size=1, max_size=3, unique=True)
+REQUESTS = st.fixed_dictionaries(
+    {"models": MODELS, "seq": LENGTHS},
+    optional={
+        "params": st.lists(st.sampled_from([250_000, 10**6]), min_size=1, unique=True),
+        "depth": st.integers(1, 3),
+        "phase": st.lists(st.sampled_from(["infer", "train"]), min_size=1, unique=True),
+        "batch": st.integers(1, 64),
+        "limit_s": st.floats(0.5, 90),
+        "margin": st.sampled_from([0.01, 0.5]),
+        "quick": st.booleans(),
+        "profile": st.booleans(),
+        "seed": st.integers(0, 5),
+        "width": st.none(),
+    },
+)
+
+
+@in_python
+@with_fields(Flags)
+def flags_of(flags: Flags) -> Flags:
+    """Return the flags."""
+    return flags
+
+
+def text_of(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+@given(request=REQUESTS)
+def test_keywords_are_read_as_flags(request: dict[str, Any]) -> None:
+    typed = {name: text_of(value) for name, value in request.items() if value is not None and not isinstance(value, bool)}
+    switches: dict[str, Any] = {name: value for name, value in request.items() if value is True}
+    wanted = read_flags(typed)
+    assert flags_of(**request) == dataclasses.replace(wanted, typed=wanted.typed | switches.keys(), **switches)
+
+
+@given(request=REQUESTS.filter(lambda request: "width" not in request and not request.get("profile")))
+@settings(max_examples=8)
+def test_keywords_and_flags_make_equal_plans(request: dict[str, Any]) -> None:
+    texts = {name: text_of(value) for name, value in request.items() if not isinstance(value, bool)}
+    quick: dict[str, Any] = {"quick": True} if request.get("quick") else {}
+    wanted = _plan_id(lambda: plan_of_flags(dataclasses.replace(read_flags(texts), **quick), may_be_elsewhere=True))
+    assert _plan_id(lambda: bench.plan(**request)._plan) == wanted
+
+
+def _plan_id(make: Callable[[], Plan]) -> str | type[Exception]:
+    try:
+        return make().plan_id
+    except bench.RequestError as refused:
+        return type(refused)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("17,65", "17,65"),
+        ((17, 65), "17,65"),
+        (range(17, 20), "17,18,19"),
+        (pandas.Series([17, 65]), "17,65"),
+        (17.0, "17"),
+    ],
+)
+def test_a_list_is_a_list_of_python_or_the_shells_text(value: Any, text: str) -> None:
+    assert flags_of(models="vit", seq=value) == dataclasses.replace(read_flags({"models": "vit", "seq": text}))
+
+
+def test_a_mapping_is_a_recipe() -> None:
+    found = flags_of(recipe={"epochs": 3, "augment": ["crop", "flip"], "compile": False, "learning_rate": 1e-3})
+    assert dict(found.recipe) == {"epochs": 3, "augment": ("crop", "flip"), "compile": False, "learning_rate": 0.001}
+
+
+@pytest.mark.parametrize(
+    ("request_", "message", "hint"),
+    [
+        ({"seq": 17}, "models= is missing", 'try models="gmlp,vit"'),
+        ({"models": "vit"}, "seq= is missing; only published models have a length", "try seq=[17, 65, 257]"),
+        ({"models": "glmp", "seq": 17}, "unknown model 'glmp'", "did you mean gmlp?"),
+        ({"models": "vit", "seq": 1}, "'seq=': '1' is not a whole number between 2", "help(bench.plan)"),
+        ({"models": "vit", "sequence": 17}, "unknown keyword sequence= ", "help(bench.plan)"),
+        ({"models": "vit", "seq": 17, "help": True}, "unknown keyword help=", ""),
+        ({"models": "vit", "seq": 17, "quick": 1}, "quick= must be True or False, not 1", ""),
+        ({"models": "vit", "seq": object()}, "seq= must be text, a number or a list of these, not object", ""),
+        ({"models": "vit", "seq": 17, "width": 64, "params": "2M"}, "width= and params= both set the size", "leave width= or params= out"),
+        ({"models": "vit", "seq": 17, "seeds": 2}, "seeds= needs the metric accuracy", "add accuracy to metrics=, or leave seeds= out"),
+        ({"models": "gmlp,vit", "seq": 513}, "depth=3 or params=", 'try: bench.plan(models="gmlp,vit", seq=513, depth=3)'),
+        ({"models": "vit", "seq": 17, "params": "many"}, "'many' is not a number of parameters", "try 250k or 1M"),
+    ],
+)
+def test_an_error_is_a_value_error_that_names_keywords(request_: dict[str, Any], message: str, hint: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        bench.plan(**request_)
+    assert isinstance(caught.value, bench.RequestError)
+    assert "--" not in f"{caught.value} {caught.value.hint}"
+    assert hint in caught.value.hint
+    assert not caught.value.hint or f"hint: {caught.value.hint}" in caught.value.__notes__
+
+
+def test_a_plan_holds_sizes_skipped_combinations_and_times() -> None:
+    found = bench.plan(models=["gmlp", "vit"], seq=[17, 2049], params="1M", batch=1)
+    assert set(zip(found.table["model"], found.table["seq_len"], strict=True)) == {("gmlp", 17), ("vit", 17), ("vit", 2049)}
+    assert (found.table["flops"] > 0).all()
+    assert list(found.skipped["seq_len"]) == [2049]
+    assert found.estimated_s > 0 == found.estimated_training_s
+    assert repr(found).startswith("PlanResult(")
+    assert "exceed the budget" in found._repr_html_()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        found.estimated_s = 1.0
+
+
+def test_a_plan_is_written_where_out_says(tmp_path: Path) -> None:
+    bench.plan(**TINY, metrics="params", out=tmp_path / "plan.json")
+    again = bench.run(plan=tmp_path / "plan.json", out=tmp_path / "run", on="inline")
+    assert list(again.table["model"]) == ["vit"]
+
+
+def test_a_run_prints_nothing_and_leaves_no_handler(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = [signal.getsignal(number) for number in SIGNALS]
+    found = bench.run(**TINY, metrics=["params", "flops"], out=tmp_path / "mine", on="inline")
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "1 configuration" in err
+    assert found.folder == tmp_path / "mine"
+    assert found.report == tmp_path / "mine" / "report" / "report.html"
+    assert found.report.exists()
+    assert found.num_failed == 0
+    assert found.answer
+    assert set(found.verdicts["answer"]) <= {"supported", "refuted", "undecided"}
+    pandas.testing.assert_frame_equal(bench.load(found), found.table)
+    assert read_plan_of_run(found.folder).command.startswith("bench run --models vit --seq 17 ")
+    again = bench.run(**TINY, metrics=["params", "flops"], out=tmp_path / "mine", on="inline")
+    pandas.testing.assert_frame_equal(again.table, found.table)
+    assert "already complete" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_script_without_a_guard_measures_in_processes(tmp_path: Path) -> None:
+    """Workers import nothing of the script; multiprocessing alone would run it again in each."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import bench\nprint('once')\nfound = bench.run(**{TINY!r}, metrics='params,latency', quick=True)\nprint(found.folder)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    once, folder = done.stdout.splitlines()
+    assert once == "once"
+    assert bench.load(tmp_path / folder)["latency_ms"].notna().all()
+
+
+def test_a_run_in_another_thread_works(tmp_path: Path) -> None:
+    found: list[api.RunResult] = []
+    thread = threading.Thread(target=lambda: found.append(bench.run(**TINY, metrics="params", out=tmp_path / "mine", on="inline")))
+    thread.start()
+    thread.join()
+    assert len(found[0].table) == 1
+
+
+@pytest.mark.slow
+def test_an_interrupt_keeps_finished_rounds_and_the_same_call_goes_on(tmp_path: Path) -> None:
+    request = {**TINY, "metrics": "latency", "rounds": 12, "quick": True, "out": tmp_path / "mine"}
+    before = signal.getsignal(signal.SIGINT)
+
+    def interrupt() -> None:
+        path = tmp_path / "mine" / RECORDS
+        while not (path.exists() and len(path.read_bytes().splitlines()) >= 4):
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt, match=r"finished rounds are in .*mine; the same call, or bench\.run"):
+        bench.run(**request)
+    thread.join()
+    assert signal.getsignal(signal.SIGINT) == before
+    assert 0 < bench.load(tmp_path / "mine")["num_rounds"].max() < 12
+    assert (tmp_path / "mine" / "report" / "report.html").exists()
+    assert bench.run(**request).table["num_rounds"].max() == 12
+
+
+def test_a_comparison_is_that_of_the_command_line(tmp_path: Path) -> None:
+    found = bench.compare(TRAINED, x="params")
+    assert {"label", "x", "y"} <= set(found.front.columns)
+    assert {"first", "second", "p_adjusted", "verdict"} <= set(found.tests.columns)
+    assert list(found.figures) == ["compare_params_accuracy"]
+    assert found.answer in html.unescape(found._repr_html_())
+    assert "<svg" in found._repr_html_()
+    with pytest.raises(bench.RequestError, match='x="cost" is not one of: params'):
+        bench.compare(TRAINED, x="cost")
+    with pytest.raises(bench.RequestError, match="no run folder at"):
+        bench.compare(tmp_path / "nothing")
+    assert not list(tmp_path.iterdir())
+    bench.compare(TRAINED, out=tmp_path)
+    assert {path.suffix for path in tmp_path.rglob("*.*")} == {".md", ".svg", ".png"}
+
+
+def test_a_diff_is_that_of_the_command_line(tmp_path: Path) -> None:
+    again = shutil.copytree(TIMED, tmp_path / "again")
+    found = bench.diff(TIMED, again, fail_if="params>1.05")
+    assert len(found.latencies)
+    assert found.failing == ()
+    assert "<table" in found._repr_html_()
+    with pytest.raises(bench.RequestError, match="'fast'"):
+        bench.diff(TIMED, again, fail_if="fast")
+    with pytest.raises(bench.RequestError, match="is named twice"):
+        bench.diff(TIMED, TIMED / ".." / TIMED.name)
+
+
+def test_a_result_shows_answer_table_and_first_figure(tmp_path: Path) -> None:
+    found = bench.run(
+        **{**TINY, "models": ["gmlp", "vit"], "seq": [17, 26]}, metrics=["params", "latency"], rounds=2, out=tmp_path / "mine", on="inline"
+    )
+    text = found._repr_html_()
+    assert text.count("<svg") == 1 <= len(found.figures) <= figures.MAX_FIGURES
+    assert text.count("<table") == 1
+    assert repr(found).startswith("RunResult(")
+    assert len(repr(found)) < 600
+
+
+@pytest.mark.parametrize(("function", "command"), [(api.run, "run"), (api.plan, "plan"), (api.compare, "compare"), (api.diff, "diff")])
+def test_every_flag_of_a_command_is_a_keyword(function: Callable[..., Any], command: str) -> None:
+    """But for those about the terminal, and for comparing revisions."""
+    import typer
+
+    group: Any = typer.main.get_command(cli.app)
+    flags = {
+        option.opts[0].lstrip("-").replace("-", "_")
+        for option in group.commands[command].params
+        if option.param_type_name == "option" and not option.hidden
+    } - {"json", "markdown", "code", "help"}
+    keywords = {name for name, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY}
+    assert keywords == flags
+    assert all(f"    {name}: " in (function.__doc__ or "") for name in keywords)
+
+
+def test_importing_stays_light_until_a_request_is_right() -> None:
+    code = (
+        "import sys, bench\n"
+        "assert not {'pandas', 'torch', 'typer', 'IPython', 'bench.api'} & sys.modules.keys()\n"
+        "assert 'run' in dir(bench)\n"
+        "try:\n    bench.plan(models='glmp', seq=17)\nexcept ValueError:\n    pass\n"
+        "assert 'torch' not in sys.modules\n"
+        "import bench.running, bench.planning\n"
+        "assert callable(bench.run) and callable(bench.plan)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_what_the_package_lacks_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'measure_all'"):
+        _ = bench.measure_all

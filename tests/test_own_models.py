@@ -1,0 +1,294 @@
+"""A user's own model as a contestant: an object, a function, or a name in a file; sized by its width, measured by value."""
+
+from __future__ import annotations
+
+import textwrap
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import bench
+from bench.analysis.unlike_sizes import unlike_planned, unlike_sizes
+from bench.cli import main
+from bench.peers import own_code
+from bench.planning.own_width import nearest_width
+from bench.planning.request import parse_model
+from bench.report.sections.wording import size_note
+from bench.running.store import read_plan_of_run
+
+SMALL: dict[str, Any] = {"seq": 17, "params": "100k", "depth": 2, "batch": 2}
+
+CODE = """
+from torch import nn
+
+class Pooling(nn.Module):
+    def __init__(self, patch_dim, num_classes, width, depth=1):
+        super().__init__()
+        self.embed = nn.Linear(patch_dim, width)
+        self.blocks = nn.Sequential(*(nn.Linear(width, width) for _ in range(depth)))
+        self.head = nn.Linear(width, num_classes)
+
+    def forward(self, patches):
+        return self.head(self.blocks(self.embed(patches)).mean(1))
+
+class Seeing(nn.Module):
+    READS = "images"
+
+    def __init__(self, num_classes, width):
+        super().__init__()
+        self.cut = nn.Conv2d(3, width, 8, 8)
+        self.head = nn.Linear(width, num_classes)
+
+    def forward(self, images):
+        assert images.shape[2] == images.shape[3]
+        return self.head(self.cut(images).mean((2, 3)))
+
+def odd(patch_dim, num_classes, width):
+    if width % 3:
+        raise ValueError("width must be a multiple of 3")
+    return Pooling(patch_dim, num_classes, width)
+
+def constant(patch_dim, num_classes, width):
+    return Pooling(patch_dim, num_classes, 24)
+
+built = Pooling(192, 10, 40)
+per_token = nn.Linear(192, 10)
+_hidden = 1
+"""
+
+
+@pytest.fixture(autouse=True)
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "mine.py"
+    path.write_text(CODE)
+    monkeypatch.chdir(tmp_path)
+    return path
+
+
+def notebook(code: str = CODE) -> dict[str, Any]:
+    """The namespace of a notebook that ran this code: no file, no module that could be imported."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(textwrap.dedent(code), names)
+    return names
+
+
+def refused(**request: Any) -> bench.RequestError:
+    with pytest.raises(bench.RequestError) as caught:
+        bench.plan(**{**SMALL, **request})
+    return caught.value
+
+
+def test_a_width_is_searched_for_the_budget() -> None:
+    table = bench.plan(models=["vit", "mine.py:Pooling"], seq=[17, 26], params=["30k", "100k"], depth=2).table
+    own = table[table["model"] == "mine.py:Pooling"]
+    assert len(own) == 4
+    assert (own["width"] % 8 == 0).all()
+    for row in own.to_dict("records"):
+        others = [_params(192, row["width"] + step) for step in (-8, 8)]
+        assert abs(row["params"] / row["budget"] - 1) <= min(abs(other / row["budget"] - 1) for other in others)
+        assert row["params"] == _params(192, row["width"])
+        assert row["budget_error"] == pytest.approx(row["params"] / row["budget"] - 1)
+
+
+def _params(patch_dim: int, width: float) -> float:
+    return (patch_dim + 1) * width + 2 * (width + 1) * width + 10 * (width + 1)
+
+
+def test_a_search_passes_over_widths_that_cannot_be_built() -> None:
+    found = bench.plan(models="mine.py:odd", **SMALL).table.iloc[0]
+    assert found["width"] % 24 == 0
+    assert abs(found["budget_error"]) < 0.1
+    assert bench.plan(models="mine.py:constant", **SMALL).table.iloc[0]["params"] == 192 * 24 + 24 + 24 * 24 + 24 + 24 * 10 + 10
+
+
+def test_flops_and_shapes_are_matched_too() -> None:
+    by_flops = bench.plan(models=["vit", "mine.py:Pooling"], **SMALL, match="flops").table
+    assert by_flops["flops"].max() / by_flops["flops"].min() < 1.1
+    kept = bench.plan(models=["vit", "mine.py:Pooling"], **{**SMALL, "seq": [17, 26]}, match="shape").table
+    assert kept.groupby("model")["width"].nunique().eq(1).all()
+    assert set(bench.plan(models="mine.py:Pooling", width=40, depth=2, seq=17).table["width"]) == {40}
+
+
+def test_a_built_module_keeps_its_size_at_the_nearest_budget() -> None:
+    found = bench.plan(models=["vit", "mine.py:built"], seq=17, params=["20k", "100k"], depth=1).table
+    (own,) = found[found["model"] == "mine.py:built"].to_dict("records")
+    assert own["params"] == 193 * 40 + 41 * 40 + 41 * 10
+    assert own["budget"] == 20_000
+    assert own["width"] is None or own["width"] != own["width"]
+
+
+@pytest.mark.parametrize(
+    ("target", "nearest"),
+    [(3, 8), (100, 104), (640, 640), (650, 648), (5000, 5000), (10**9, 16_384)],
+)
+def test_the_nearest_width(target: int, nearest: int) -> None:
+    assert nearest_width(lambda width: width, target) == nearest
+
+
+def test_without_any_width_the_reason_is_told() -> None:
+    def count(width: int) -> int:
+        raise ValueError(f"no width {width}")
+
+    with pytest.raises(ValueError, match="no width"):
+        nearest_width(count, 100)
+
+
+def test_unlike_sizes_are_named_in_the_answer() -> None:
+    found = bench.run(models=["vit", "mine.py:built"], **SMALL, metrics=["params", "latency"], rounds=2, out="run", on="inline")
+    assert "at unlike sizes" in found.answer.lower()
+    assert "mine.py:built has 90 % fewer parameters than ViT" in found.answer
+    assert "at unlike sizes" in (found.report.read_text() if found.report else "")
+    alike = bench.plan(models=["vit", "gmlp"], **SMALL)
+    assert unlike_planned(alike._plan) == ()
+
+
+def test_equal_sizes_are_not_called_unlike() -> None:
+    def row(label: str, family: str, params: int, **more: Any) -> dict[str, Any]:
+        return {"label": label, "model": label, "family": family, "params": params, "seq_len": 17, "budget": 100, "match": "params", **more}
+
+    vit = row("vit", "vit", 1000)
+    assert unlike_sizes([vit, row("mine", "python", 1019)]) == ()
+    assert unlike_sizes([vit, row("gmlp", "gmlp", 3000)]) == ()
+    assert unlike_sizes([vit, row("python:bench.peers.timm:vit", "python", 3000)]) == ()
+    assert size_note(unlike_sizes([vit, row("mine", "python", 3000)])) == "mine has 200 % more parameters than ViT"
+    assert size_note(unlike_sizes([row("one", "python", 1000), row("two", "python", 955)])) == "two has 4.5 % fewer parameters than one"
+    lengths = [vit, row("mine", "python", 800), {**vit, "seq_len": 65}, row("mine", "python", 700, seq_len=65)]
+    assert size_note(unlike_sizes(lengths)) == "mine has 20 to 30 % fewer parameters than ViT"
+
+
+def test_what_a_model_is_called_with_is_said(mine: Path) -> None:
+    text = str(refused(models="mine.py:per_token", seq=65))
+    assert text.startswith(
+        "mine.py:per_token: called with one float tensor [batch, 65, 192]; returned [batch, 65, 10]; [batch, 10] is needed"
+    )
+    assert "called with one float tensor [batch, 3, 64, 64]" in refused(models="mine.py:built", seq=65, input="images").hint
+    assert "called with one integer tensor [batch, 65]" in refused(models="mine.py:built", seq=65, input="tokens").hint
+    assert "NAME one of Pooling, Seeing, odd, constant, built, per_token" in refused(models="mine.py").hint
+    assert "has no function or module _absent; it has Pooling" in str(refused(models="mine.py:_absent"))
+    assert "cannot read other.py" in str(refused(models="other.py:net"))
+    (mine.parent / "broken.py").write_text("import absent_library\n")
+    assert "ModuleNotFoundError: No module named 'absent_library'" in str(refused(models="broken.py:net"))
+
+
+def test_images_are_square_or_refused() -> None:
+    assert bench.plan(models="mine.py:Seeing", **{**SMALL, "seq": [65, 64]}).table["seq_len"].tolist() == [64, 65]
+    error = refused(models="mine.py:Seeing", seq=60)
+    assert "n = 60 gives no square number of patches; nearest lengths: 50 and 65" in str(error)
+    assert error.hint == "try seq=65"
+    assert "nearest lengths: 49 and 64" in str(refused(models="mine.py:Seeing+pool=mean", seq=50))
+
+
+def test_a_task_of_images_is_read_at_vits_lengths() -> None:
+    """ViT has 16 patches and a class token at n = 17; a model without one stands beside it."""
+    found = bench.plan(models=["vit", "mine.py:Pooling"], **SMALL, task="digits", metrics="params").table
+    assert found["seq_len"].tolist() == [17, 17]
+
+
+def test_objects_and_functions_without_a_file(tmp_path: Path) -> None:
+    names = notebook()
+    table = bench.plan(models=["vit", names["Pooling"], {"built": names["built"]}, names["odd"]], **SMALL).table
+    assert table["model"].tolist() == ["vit", "Pooling", "built", "odd"]
+    assert bench.plan(models=nn.Sequential(nn.Flatten(), nn.Linear(17 * 192, 10)), **SMALL).table["model"].tolist() == ["Sequential"]
+    assert "Pooling is the name of two models" in str(refused(models=[names["built"], names["Pooling"]]))
+    assert "vit is the name of a model of this program" in str(refused(models={"vit": names["built"]}))
+    assert "'my net' cannot name a model" in str(refused(models={"my net": names["built"]}))
+    with pytest.raises(bench.RequestError, match="a plan file cannot hold the code of Pooling"):
+        bench.plan(models=names["built"], **SMALL, out=tmp_path / "plan.json")
+
+
+def test_what_cannot_be_pickled_says_what_to_write() -> None:
+    lock = threading.Lock()
+    error = refused(models=lambda: lock)
+    assert "lambda cannot be sent to the processes that measure" in str(error)
+    assert error.hint == 'write it into a file: models="FILE.py:NAME"'
+
+
+def test_the_same_object_has_one_digest() -> None:
+    net = notebook()["built"]
+    first = own_code.entry_of(net)
+    assert own_code.entry_of(net) == first
+    with torch.no_grad():
+        net.head.bias.add_(1)
+    assert own_code.entry_of(net) != first
+    assert parse_model(first).name == "Pooling"
+    with pytest.raises(bench.RequestError, match="was an object of another Python process"):
+        parse_model("object:Pooling@0123456789ab")
+
+
+def test_a_built_module_is_measured_anew_each_time() -> None:
+    """What one job does to it must not reach the next."""
+    from bench.measure.model import build_model
+
+    model = bench.plan(models={"net": notebook()["built"]}, **SMALL)._plan.cells[0].cell.model
+    first, second = build_model(model), build_model(model)
+    with torch.no_grad():
+        next(first.parameters()).zero_()
+    assert next(second.parameters()).abs().sum() > 0
+
+
+@pytest.mark.slow
+def test_all_kinds_are_measured_in_processes_of_their_own() -> None:
+    """Closures of a notebook among them; their code is in the run's folder."""
+    closure = """
+    scale = 2
+    def maker(hidden):
+        return lambda width, num_classes: nn.Sequential(nn.Flatten(), nn.Linear(17 * 192, width * scale), nn.Linear(width * scale, num_classes))
+    closure = maker(3)
+    """
+    names = notebook(CODE + textwrap.dedent(closure))
+    found = bench.run(
+        models=["vit", names["built"], {"closure": names["closure"]}, "mine.py:Pooling", "mine.py:Seeing"],
+        **SMALL,
+        metrics=["params", "flops", "latency", "memory"],
+        quick=True,
+        out="run",
+    )
+    assert found.table["status"].tolist() == ["measured"] * 5, found.table["reason"].tolist()
+    assert sorted(path.suffix for path in Path("run/models").iterdir() if path.suffix != ".json") == [".pkl", ".pkl", ".py"]
+    assert "own model" not in found.answer
+    assert all(planned.cell.model.digest for planned in read_plan_of_run(Path("run")).cells[1:])
+
+
+def test_a_run_goes_on_elsewhere_with_its_own_code(mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = {"models": ["mine.py:built", {"net": notebook()["built"]}], **SMALL, "metrics": "params"}
+    bench.run(**request, out=tmp_path / "run", on="inline")
+    monkeypatch.chdir("/")
+    monkeypatch.setattr(own_code, "_known", {})
+    own_code._loaded.cache_clear()
+    mine.rename(tmp_path / "moved.py")
+    again = bench.run(resume=tmp_path / "run", on="inline")
+    assert again.table["status"].tolist() == ["measured"] * 2
+
+
+def test_a_changed_file_is_not_mixed_into_its_run(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    request = {"models": "mine.py:built", **SMALL, "metrics": "params"}
+    bench.run(**request, out="run", on="inline")
+    mine.write_text(f"{CODE}\n# changed\n")
+    with pytest.raises(
+        bench.RequestError, match=r"mine.py has changed since this run began: mine.py:built was \w{12} then, it is \w{12} now"
+    ):
+        bench.run(resume="run", on="inline")
+    with pytest.raises(bench.RequestError, match=r"mine\.py:built has changed since run was measured"):
+        bench.run(**request, out="run", on="inline")
+    with pytest.raises(SystemExit, match="2"):
+        main(["run", "--resume", "run"])
+    assert "has changed since this run began" in capsys.readouterr().err
+    mine.write_text(CODE)
+    assert len(bench.run(resume="run", on="inline").table) == 1
+
+
+def test_a_plan_of_someone_elses_code_is_run_only_if_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.run(models="mine.py:built", **SMALL, metrics="params", out="run", on="inline")
+    with pytest.raises(bench.RequestError, match=r"wants to import and call mine\.py:built"):
+        bench.run(plan="run", out="other", on="inline")
+    monkeypatch.setenv("BENCH_ALLOW_FACTORIES", "1")
+    assert len(bench.run(plan="run", out="other", on="inline").table) == 1
+    for path in Path("run/models").glob("*.py"):
+        path.write_text("damaged = 1")
+    monkeypatch.setattr(own_code, "_known", {})
+    with pytest.raises(bench.RequestError, match=r"the code of mine.py:built \(\w{12}\) is missing or damaged"):
+        bench.run(plan="run", out="third", on="inline")
