@@ -166,6 +166,7 @@ def test_what_a_model_is_called_with_is_said(mine: Path) -> None:
         "mine.py:per_token: called with one float tensor [batch, 65, 192]; returned [batch, 65, 10]; [batch, 10] is needed"
     )
     assert "called with one float tensor [batch, 3, 64, 64]" in refused(models="mine.py:built", seq=65, input="images").hint
+    assert "called with one float tensor [batch, 1, 32, 32]" in refused(models="mine.py:Seeing", task="digits", metrics="params").hint
     assert "called with one integer tensor [batch, 65]" in refused(models="mine.py:built", seq=65, input="tokens").hint
     assert "NAME one of Pooling, Seeing, odd, constant, built, per_token" in refused(models="mine.py").hint
     assert "has no function or module _absent; it has Pooling" in str(refused(models="mine.py:_absent"))
@@ -195,6 +196,7 @@ def test_objects_and_functions_without_a_file(tmp_path: Path) -> None:
     assert bench.plan(models=nn.Sequential(nn.Flatten(), nn.Linear(17 * 192, 10)), **SMALL).table["model"].tolist() == ["Sequential"]
     assert "Pooling is the name of two models" in str(refused(models=[names["built"], names["Pooling"]]))
     assert "vit is the name of a model of this program" in str(refused(models={"vit": names["built"]}))
+    assert "a mapping of models= names Python objects alone" in str(refused(models={"vit": "vit", "net": names["built"]}))
     assert "'my net' cannot name a model" in str(refused(models={"my net": names["built"]}))
     with pytest.raises(bench.RequestError, match="a plan file cannot hold the code of Pooling"):
         bench.plan(models=names["built"], **SMALL, out=tmp_path / "plan.json")

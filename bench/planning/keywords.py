@@ -137,6 +137,8 @@ def text_of(value: Any, flag: str = "the value") -> str:
     if isinstance(value, numbers.Real):
         number = float(value)
         return str(int(number)) if number.is_integer() else repr(number)
+    if isinstance(value, Mapping) and any(map(callable, value.values())) and not all(map(callable, value.values())):
+        raise RequestError(f"a mapping of {flag} names Python objects alone", 'write texts beside it, as in ["vit", {"mine": net}]')
     if isinstance(value, Mapping):
         return ",".join(
             own_code.entry_of(entry, name=str(key)) if callable(entry) else f"{key}={text_of(entry, flag).replace(',', '+')}"

@@ -13,7 +13,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 
 import torch
@@ -122,8 +122,10 @@ def wrong_answer(config: Config) -> str:
 
 def call_text(config: Config) -> str:
     """Say what the model is called with, as `called with one float tensor [batch, 65, 192]`."""
+    reads_images = _reads_images(config.factory, config.digest)
+    interface = replace(config.interface, input="images") if reads_images else config.interface  # patches are folded into images
     with torch.device("meta"):
-        sample = counted.sample_of(config.interface, config.data_tokens, counted.SAMPLES)
+        sample = counted.sample_of(interface, config.data_tokens, counted.SAMPLES)
     return f"called with one {'float' if sample.is_floating_point() else 'integer'} tensor {_shape_text(tuple(sample.shape))}"
 
 
