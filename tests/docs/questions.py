@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 from bench import numbers
 from bench.analysis.effects import Effect
-from tests.docs.reading import Figures, difference, outcomes, run, table
+from tests.docs.reading import Figures, accuracy, arm_rows, difference, outcomes, run, table
 
+PRECISION = "2026-11-25_cpu_precision"
 RUNS = {
     "normalisation": "2026-11-25_cpu_normalisation",
 }
-"""By question, the run that answers it."""
+"""By question, the run whose shown effects stand on the page."""
 
 
 def shown_table(name: str) -> str:
@@ -29,6 +30,15 @@ def shown_table(name: str) -> str:
     return table(("part", "variant", "against", "accuracy"), lines, left=3)
 
 
+def precision_table() -> str:
+    part, lines = "photographs", []
+    for title in ("gMLP", "ViT", "Transformer"):
+        exact, rounded = (f"{title}, {name}" for name in ("fp32", "bf16"))
+        scores = [accuracy(arm_rows(PRECISION, part, arm)[0]) for arm in (exact, rounded)]
+        lines.append([title, *scores, difference(PRECISION, part, rounded, exact)])
+    return table(("model", "fp32", "bf16", "difference"), lines)
+
+
 def _is_first(effect: Effect, baselines: dict[str, str]) -> bool:
     return effect.contrast.against == baselines[effect.contrast.part]
 
@@ -42,4 +52,8 @@ def _of(name: str) -> dict[str, Callable[[], str]]:
     return {"shown": lambda: shown_table(name), "outcomes": lambda: outcomes(name), "compared": lambda: num_compared(name)}
 
 
-FIGURES: Figures = {f"{question}_{kind}": text for question, name in RUNS.items() for kind, text in _of(name).items()}
+FIGURES: Figures = {
+    "precision": precision_table,
+    "precision_outcomes": lambda: outcomes(PRECISION),
+    **{f"{question}_{kind}": text for question, name in RUNS.items() for kind, text in _of(name).items()},
+}
