@@ -215,7 +215,7 @@ def test_an_interrupt_keeps_finished_rounds_and_the_same_call_goes_on(tmp_path: 
             time.sleep(0.02)
         os.kill(os.getpid(), signal.SIGINT)
 
-    thread = threading.Thread(target=interrupt)
+    thread = threading.Thread(target=interrupt, daemon=True)  # it waits forever for a run that fails
     thread.start()
     with pytest.raises(KeyboardInterrupt, match=r"finished rounds are in .*mine; the same call, or bench\.run"):
         bench.run(**request)
