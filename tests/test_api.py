@@ -32,6 +32,7 @@ from bench.report.charts import figures
 from bench.running.signals import SIGNALS
 from bench.running.store import RECORDS, read_plan_of_run
 from bench.spec import Plan
+from bench.tasks import DATA_VARIABLES
 from tests.specimens import ROOT
 
 TRAINED = ROOT / "results" / "2026-11-20_cpu_digits"
@@ -147,6 +148,16 @@ def test_a_plan_holds_sizes_skipped_combinations_and_times() -> None:
     assert "exceed the budget" in found._repr_html_()
     with pytest.raises(dataclasses.FrozenInstanceError):
         found.estimated_s = 1.0
+
+
+def test_a_call_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The next call must not find this one's data, or be allowed its downloads."""
+    for name in DATA_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    bench.run(
+        **{**TINY, "depth": 2}, task="digits", metrics="params", data_root=tmp_path, download=True, out=tmp_path / "mine", on="inline"
+    )
+    assert not {*DATA_VARIABLES} & os.environ.keys()
 
 
 def test_a_plan_is_written_where_out_says(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import textwrap
 import threading
 from pathlib import Path
@@ -127,6 +128,11 @@ def test_a_built_module_keeps_its_size_at_the_nearest_budget() -> None:
 def test_a_size_that_follows_the_length_has_the_nearest_budget_at_each() -> None:
     found = bench.plan(models="mine.py:flat", seq=[17, 257], params=["20k", "400k"]).table
     assert found[["seq_len", "budget"]].to_numpy().tolist() == [[17, 20_000], [257, 400_000]]
+
+
+def test_what_a_partial_fixes_stays_fixed() -> None:
+    fixed = functools.partial(notebook()["Pooling"], width=40)
+    assert bench.plan(models=fixed, **SMALL).table["params"].tolist() == [_params(192, 40)]
 
 
 @pytest.mark.parametrize(

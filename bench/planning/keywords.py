@@ -20,6 +20,8 @@ import typer
 
 from bench.peers import own_code
 from bench.spec import RequestError
+from bench.tasks import DATA_VARIABLES
+from bench.variables import variables_restored
 
 UsageError: Any = typer.BadParameter.__mro__[1]  # click.UsageError, even if typer bundles its own click
 FLAG = re.compile(r"--(?P<name>[a-z][a-z0-9-]*)(?:[ =](?P<value>'[^']*'|[^\s'\"();:]+?)(?=[,.;:)]?(?:\s|$)))?")
@@ -27,6 +29,8 @@ COMMAND = re.compile(r"\bbench (run|plan) (--.*)$")
 UNKNOWN = re.compile(r"^No such option: --([\w-]+)")
 PLACEHOLDER = re.compile(r"[A-Z_]+|.*/.*")
 """A path or a word for one, such as RUN."""
+VARIABLES = (*DATA_VARIABLES, "RAY_ADDRESS")
+"""Environment variables that flags set, in Python for one call."""
 PATHS = ("FOLDER", "FILE", "RUN", "DIR")
 _T = TypeVar("_T")
 
@@ -66,7 +70,7 @@ def in_python(command: Callable[..., _T]) -> Callable[..., _T]:
     def call(*arguments: Any, **keywords: Any) -> _T:
         try:
             words = words_of(known, arguments, keywords)
-            with parser.make_context(command.__name__, [*words], obj=words) as context:
+            with variables_restored(VARIABLES), parser.make_context(command.__name__, [*words], obj=words) as context:
                 found: _T = parser.invoke(context)
                 return found
         except RequestError as wrong:

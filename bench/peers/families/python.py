@@ -196,15 +196,16 @@ def _counterpart(factory: str, digest: str) -> Counterpart | None:
 
 @functools.lru_cache(maxsize=256)
 def _parameters(factory: str, digest: str) -> tuple[str, ...]:
-    """Return the names of a factory's parameters; () for a built module.
+    """Return the names of a factory's parameters, without those that a partial fixed; () for a built module.
 
     Raises RequestError if it cannot be loaded, or is a builtin that names none.
     """
     target = _target(factory, digest)
     try:
-        return () if isinstance(target, nn.Module) else tuple(inspect.signature(target).parameters)
+        named = () if isinstance(target, nn.Module) else tuple(inspect.signature(target).parameters)
     except ValueError as error:
         raise RequestError(f"{factory}: {one_line(error)}", "write a function that names its parameters and returns the model") from error
+    return tuple(name for name in named if name not in target.keywords) if isinstance(target, functools.partial) else named
 
 
 def _name(factory: str) -> str:
