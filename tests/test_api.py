@@ -138,6 +138,13 @@ def test_an_error_is_a_value_error_that_names_keywords(request_: dict[str, Any],
     assert not caught.value.hint or f"hint: {caught.value.hint}" in caught.value.__notes__
 
 
+@pytest.mark.parametrize("read", [bench.load, bench.compare])
+def test_a_note_says_which_folder_to_name(read: Callable[[str], Any]) -> None:
+    with pytest.raises(bench.RequestError, match="no run folder at nothing") as caught:
+        read("nothing")
+    assert caught.value.__notes__ == ["hint: name a folder in results/"]
+
+
 def test_a_plan_holds_sizes_skipped_combinations_and_times() -> None:
     found = bench.plan(models=["gmlp", "vit"], seq=[17, 2049], params="1M", batch=1)
     assert set(zip(found.table["model"], found.table["seq_len"], strict=True)) == {("gmlp", 17), ("vit", 17), ("vit", 2049)}

@@ -14,6 +14,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import typer
@@ -74,11 +75,11 @@ def in_python(command: Callable[..., _T]) -> Callable[..., _T]:
                 found: _T = parser.invoke(context)
                 return found
         except RequestError as wrong:
-            raise _in_keywords(str(wrong), wrong.hint, known) from None
+            raise in_keywords(str(wrong), wrong.hint, known) from None
         except UsageError as wrong:
             hint = getattr(wrong.__cause__, "hint", "") or f"see: help(bench.{command.__name__})"
             message = UNKNOWN.sub(lambda found: f"unknown keyword {found[1].replace('-', '_')}=", " ".join(wrong.format_message().split()))
-            raise _in_keywords(message, hint, known) from None
+            raise in_keywords(message, hint, known) from None
 
     call.__signature__ = _signature(parser, known)  # type: ignore[attr-defined]
     call.__doc__ = _doc(command, known)
@@ -155,7 +156,7 @@ def text_of(value: Any, flag: str = "the value") -> str:
     raise RequestError(f"{flag} must be text, a number or a list of these, not {type(value).__name__}")
 
 
-def _in_keywords(message: str, hint: str, known: Keywords) -> RequestError:
+def in_keywords(message: str, hint: str, known: Keywords = MappingProxyType({})) -> RequestError:
     """Return the error with keywords for flags; its hint is also a note, which a traceback shows."""
     error = RequestError(as_keywords(message, known), as_keywords(hint, known))
     if error.hint:
