@@ -20,7 +20,7 @@ from bench import commands, console
 from bench.commands import RUN_OPTIONS, CompareOptions, DiffOptions, RunOptions, Source
 from bench.console_progress import JobProgress, NotebookLine
 from bench.planning.flags import Flags
-from bench.planning.keywords import in_python
+from bench.planning.keywords import in_keywords, in_python
 from bench.planning.values import flag, named_path, with_fields
 from bench.spec import RequestError as RequestError
 
@@ -271,7 +271,10 @@ def load(*runs: str | Path | RunResult | Iterable[str | Path | RunResult]) -> pa
     named = [run for entry in runs for run in ((entry,) if isinstance(entry, str | Path | RunResult) else entry)]
     if not named:
         raise TypeError("load needs the folder of a run, such as results/2026-11-20_cpu_main_job")
-    found: pandas.DataFrame = merge.rows_of_runs(store.read_runs([run.folder if isinstance(run, RunResult) else run for run in named]))
+    try:
+        found: pandas.DataFrame = merge.rows_of_runs(store.read_runs([run.folder if isinstance(run, RunResult) else run for run in named]))
+    except RequestError as wrong:
+        raise in_keywords(str(wrong), wrong.hint) from None
     return found
 
 

@@ -32,6 +32,7 @@ from bench.report.charts import figures
 from bench.running.signals import SIGNALS
 from bench.running.store import RECORDS, read_plan_of_run
 from bench.spec import Plan
+from bench.tasks import DATA_VARIABLES
 from tests.specimens import ROOT
 
 TRAINED = ROOT / "results" / "2026-11-20_cpu_digits"
@@ -137,6 +138,13 @@ def test_an_error_is_a_value_error_that_names_keywords(request_: dict[str, Any],
     assert not caught.value.hint or f"hint: {caught.value.hint}" in caught.value.__notes__
 
 
+@pytest.mark.parametrize("read", [bench.load, bench.compare])
+def test_a_note_says_which_folder_to_name(read: Callable[[str], Any]) -> None:
+    with pytest.raises(bench.RequestError, match="no run folder at nothing") as caught:
+        read("nothing")
+    assert caught.value.__notes__ == ["hint: name a folder in results/"]
+
+
 def test_a_plan_holds_sizes_skipped_combinations_and_times() -> None:
     found = bench.plan(models=["gmlp", "vit"], seq=[17, 2049], params="1M", batch=1)
     assert set(zip(found.table["model"], found.table["seq_len"], strict=True)) == {("gmlp", 17), ("vit", 17), ("vit", 2049)}
@@ -147,6 +155,16 @@ def test_a_plan_holds_sizes_skipped_combinations_and_times() -> None:
     assert "exceed the budget" in found._repr_html_()
     with pytest.raises(dataclasses.FrozenInstanceError):
         found.estimated_s = 1.0
+
+
+def test_a_call_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The next call must not find this one's data, or be allowed its downloads."""
+    for name in DATA_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    bench.run(
+        **{**TINY, "depth": 2}, task="digits", metrics="params", data_root=tmp_path, download=True, out=tmp_path / "mine", on="inline"
+    )
+    assert not {*DATA_VARIABLES} & os.environ.keys()
 
 
 def test_a_plan_is_written_where_out_says(tmp_path: Path) -> None:
@@ -215,7 +233,7 @@ def test_an_interrupt_keeps_finished_rounds_and_the_same_call_goes_on(tmp_path: 
             time.sleep(0.02)
         os.kill(os.getpid(), signal.SIGINT)
 
-    thread = threading.Thread(target=interrupt)
+    thread = threading.Thread(target=interrupt, daemon=True)  # it waits forever for a run that fails
     thread.start()
     with pytest.raises(KeyboardInterrupt, match=r"finished rounds are in .*mine; the same call, or bench\.run"):
         bench.run(**request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import textwrap
 import threading
 from pathlib import Path
@@ -54,6 +55,9 @@ def odd(patch_dim, num_classes, width):
 
 def constant(patch_dim, num_classes, width):
     return Pooling(patch_dim, num_classes, 24)
+
+def flat(seq_len, patch_dim, num_classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(seq_len * patch_dim, num_classes))
 
 built = Pooling(192, 10, 40)
 per_token = nn.Linear(192, 10)
@@ -121,6 +125,16 @@ def test_a_built_module_keeps_its_size_at_the_nearest_budget() -> None:
     assert own["width"] is None or own["width"] != own["width"]
 
 
+def test_a_size_that_follows_the_length_has_the_nearest_budget_at_each() -> None:
+    found = bench.plan(models="mine.py:flat", seq=[17, 257], params=["20k", "400k"]).table
+    assert found[["seq_len", "budget"]].to_numpy().tolist() == [[17, 20_000], [257, 400_000]]
+
+
+def test_what_a_partial_fixes_stays_fixed() -> None:
+    fixed = functools.partial(notebook()["Pooling"], width=40)
+    assert bench.plan(models=fixed, **SMALL).table["params"].tolist() == [_params(192, 40)]
+
+
 @pytest.mark.parametrize(
     ("target", "nearest"),
     [(3, 8), (100, 104), (640, 640), (650, 648), (5000, 5000), (10**9, 16_384)],
@@ -154,6 +168,8 @@ def test_equal_sizes_are_not_called_unlike() -> None:
     assert unlike_sizes([vit, row("mine", "python", 1019)]) == ()
     assert unlike_sizes([vit, row("gmlp", "gmlp", 3000)]) == ()
     assert unlike_sizes([vit, row("python:bench.peers.timm:vit", "python", 3000)]) == ()
+    assert unlike_sizes([row("vit", "vit", 1000, match="flops"), row("mine", "python", 3000, match="flops", budget_error=0.01)]) == ()
+    assert unlike_sizes([row("vit", "vit", 1000, match="flops"), row("mine", "python", 3000, match="flops", budget_error=0.5)])
     assert size_note(unlike_sizes([vit, row("mine", "python", 3000)])) == "mine has 200 % more parameters than ViT"
     assert size_note(unlike_sizes([row("one", "python", 1000), row("two", "python", 955)])) == "two has 4.5 % fewer parameters than one"
     lengths = [vit, row("mine", "python", 800), {**vit, "seq_len": 65}, row("mine", "python", 700, seq_len=65)]
@@ -168,9 +184,11 @@ def test_what_a_model_is_called_with_is_said(mine: Path) -> None:
     assert "called with one float tensor [batch, 3, 64, 64]" in refused(models="mine.py:built", seq=65, input="images").hint
     assert "called with one float tensor [batch, 1, 32, 32]" in refused(models="mine.py:Seeing", task="digits", metrics="params").hint
     assert "called with one integer tensor [batch, 65]" in refused(models="mine.py:built", seq=65, input="tokens").hint
-    assert "NAME one of Pooling, Seeing, odd, constant, built, per_token" in refused(models="mine.py").hint
+    assert "NAME one of Pooling, Seeing, odd, constant, flat, built, per_token" in refused(models="mine.py").hint
     assert "has no function or module _absent; it has Pooling" in str(refused(models="mine.py:_absent"))
     assert "cannot read other.py" in str(refused(models="other.py:net"))
+    assert "mine.py:built is a built module, which takes no arguments; leave +depth=2 out" in str(refused(models="mine.py:built+depth=2"))
+    assert "no signature found" in str(refused(models="python:builtins:dict"))
     (mine.parent / "broken.py").write_text("import absent_library\n")
     assert "ModuleNotFoundError: No module named 'absent_library'" in str(refused(models="broken.py:net"))
 
@@ -219,6 +237,22 @@ def test_the_same_object_has_one_digest() -> None:
     assert parse_model(first).name == "Pooling"
     with pytest.raises(bench.RequestError, match="was an object of another Python process"):
         parse_model("object:Pooling@0123456789ab")
+
+
+def test_code_that_was_kept_by_halves_is_kept_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, digest = own_code.parse_entry(own_code.entry_of(notebook()["built"]))
+    own_code.keep([digest], tmp_path)
+    origin = tmp_path / own_code.FOLDER / f"{digest}.json"
+    origin.unlink()
+    own_code.keep([digest], tmp_path)
+    monkeypatch.setattr(own_code, "_known", {})
+    own_code.look_in(tmp_path)
+    own_code.require_known(digest, "Pooling")
+    origin.write_text("{}")
+    monkeypatch.setattr(own_code, "_known", {})
+    own_code.look_in(tmp_path)
+    with pytest.raises(bench.RequestError, match="missing or damaged"):
+        own_code.require_known(digest, "Pooling")
 
 
 def test_a_built_module_is_measured_anew_each_time() -> None:

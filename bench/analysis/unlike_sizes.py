@@ -35,8 +35,8 @@ class UnlikeSize:
 def unlike_sizes(rows: Iterable[Mapping[str, Any]]) -> tuple[UnlikeSize, ...]:
     """Return a user's own models that differ from the others in size.
 
-    `rows`: with `label`, `model`, `family`, `params`, and with `seq_len`, `budget` and `match`, in which compared rows agree. The others are models
-    of this program; without any, the first of the user's own.
+    `rows`: with `label`, `model`, `family`, `params`, `budget_error`, and with `seq_len`, `budget` and `match`, in which compared rows agree. The
+    others are models of this program; without any, the first of the user's own. Parameters may differ where FLOPs are matched.
     """
     groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -48,7 +48,7 @@ def unlike_sizes(rows: Iterable[Mapping[str, Any]]) -> tuple[UnlikeSize, ...]:
         for row in own:
             ratios = [row["params"] / other["params"] for other in others if other is not row and other["params"]]
             far = max(ratios, key=lambda ratio: abs(ratio - 1), default=1.0)
-            if abs(far - 1) > TOLERANCE:
+            if abs(far - 1) > TOLERANCE and not _has_equal_flops(row):
                 labels, values = found.setdefault(str(row["label"]), ({}, []))
                 labels.update(dict.fromkeys(str(other["label"]) for other in others if other is not row))
                 values.append(float(far))
@@ -57,6 +57,10 @@ def unlike_sizes(rows: Iterable[Mapping[str, Any]]) -> tuple[UnlikeSize, ...]:
 
 def _is_own(row: Mapping[str, Any]) -> bool:
     return row["family"] == OWN_FAMILY and not str(row["model"]).startswith(PEERS)
+
+
+def _has_equal_flops(row: Mapping[str, Any]) -> bool:
+    return bool(row["match"] == "flops" and abs(row["budget_error"]) <= TOLERANCE)
 
 
 def unlike_in(study: Study) -> tuple[UnlikeSize, ...]:
@@ -75,6 +79,7 @@ def unlike_planned(plan: Plan) -> tuple[UnlikeSize, ...]:
             "seq_len": planned.cell.model.shape.seq_len,
             "budget": planned.sizing.budget,
             "match": planned.sizing.match,
+            "budget_error": planned.sizing.budget_error,
         }
         for planned in plan.cells
     )

@@ -106,7 +106,7 @@ def keep(digests: Iterable[str], folder: Path) -> None:
     for digest in dict.fromkeys(digests):
         code = _code(digest)
         path = folder / FOLDER / f"{digest}{code.kind}"
-        if not path.exists():
+        if not path.with_suffix(".json").exists():  # which is written last
             path.parent.mkdir(parents=True, exist_ok=True)
             write_bytes(path, code.content)
             write_json(path.with_suffix(".json"), {"origin": code.origin})
@@ -116,8 +116,8 @@ def look_in(folder: Path) -> None:
     """Know the code that a run's folder holds."""
     for path in (path for kind in (FILE, OBJECT) for path in (folder / FOLDER).glob(f"*{kind}")):
         if path.stem not in _known:
-            with contextlib.suppress(OSError, ValueError):  # named when it is needed
-                origin = json.loads(path.with_suffix(".json").read_text())["origin"]
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # named when it is needed
+                origin = str(json.loads(path.with_suffix(".json").read_text())["origin"])
                 code = OwnCode(kind=path.suffix, content=path.read_bytes(), origin=origin)
                 if code.digest == path.stem:
                     _known[code.digest] = code

@@ -14,12 +14,15 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import typer
 
 from bench.peers import own_code
 from bench.spec import RequestError
+from bench.tasks import DATA_VARIABLES
+from bench.variables import variables_restored
 
 UsageError: Any = typer.BadParameter.__mro__[1]  # click.UsageError, even if typer bundles its own click
 FLAG = re.compile(r"--(?P<name>[a-z][a-z0-9-]*)(?:[ =](?P<value>'[^']*'|[^\s'\"();:]+?)(?=[,.;:)]?(?:\s|$)))?")
@@ -27,6 +30,8 @@ COMMAND = re.compile(r"\bbench (run|plan) (--.*)$")
 UNKNOWN = re.compile(r"^No such option: --([\w-]+)")
 PLACEHOLDER = re.compile(r"[A-Z_]+|.*/.*")
 """A path or a word for one, such as RUN."""
+VARIABLES = (*DATA_VARIABLES, "RAY_ADDRESS")
+"""Environment variables that flags set, in Python for one call."""
 PATHS = ("FOLDER", "FILE", "RUN", "DIR")
 _T = TypeVar("_T")
 
@@ -66,15 +71,15 @@ def in_python(command: Callable[..., _T]) -> Callable[..., _T]:
     def call(*arguments: Any, **keywords: Any) -> _T:
         try:
             words = words_of(known, arguments, keywords)
-            with parser.make_context(command.__name__, [*words], obj=words) as context:
+            with variables_restored(VARIABLES), parser.make_context(command.__name__, [*words], obj=words) as context:
                 found: _T = parser.invoke(context)
                 return found
         except RequestError as wrong:
-            raise _in_keywords(str(wrong), wrong.hint, known) from None
+            raise in_keywords(str(wrong), wrong.hint, known) from None
         except UsageError as wrong:
             hint = getattr(wrong.__cause__, "hint", "") or f"see: help(bench.{command.__name__})"
             message = UNKNOWN.sub(lambda found: f"unknown keyword {found[1].replace('-', '_')}=", " ".join(wrong.format_message().split()))
-            raise _in_keywords(message, hint, known) from None
+            raise in_keywords(message, hint, known) from None
 
     call.__signature__ = _signature(parser, known)  # type: ignore[attr-defined]
     call.__doc__ = _doc(command, known)
@@ -151,7 +156,7 @@ def text_of(value: Any, flag: str = "the value") -> str:
     raise RequestError(f"{flag} must be text, a number or a list of these, not {type(value).__name__}")
 
 
-def _in_keywords(message: str, hint: str, known: Keywords) -> RequestError:
+def in_keywords(message: str, hint: str, known: Keywords = MappingProxyType({})) -> RequestError:
     """Return the error with keywords for flags; its hint is also a note, which a traceback shows."""
     error = RequestError(as_keywords(message, known), as_keywords(hint, known))
     if error.hint:

@@ -113,10 +113,12 @@ def _own_widths(wanted: ModelRequest, request: Request, n: int, kept: dict[int, 
         model = _outside_spec(wanted, request, n, None)
         _require_countable(model)
         params = cost_of(model).params().at(n)
-        kept |= {min(request.budgets, key=lambda budget: abs(math.log(budget / params))): None} if params else {request.budgets[0]: None}
+        nearest = min(request.budgets, key=lambda budget: abs(math.log(budget / params))) if params else request.budgets[0]
+        found: dict[int, int | None] = {nearest: None}
     else:
-        kept |= {budget: _own_width(wanted, request, n, budget) for budget in request.budgets}
-    return dict(kept)
+        found = {budget: _own_width(wanted, request, n, budget) for budget in request.budgets}
+    kept |= found
+    return found
 
 
 def _own_width(wanted: ModelRequest, request: Request, n: int, budget: int) -> int:

@@ -30,6 +30,7 @@ DOWNLOAD_VARIABLE = "BENCH_DOWNLOAD"
 
 `--download` sets it for a run.
 """
+DATA_VARIABLES = (DATA_VARIABLE, DOWNLOAD_VARIABLE)
 IGNORED = -100
 """Class target of a token without a question.
 
@@ -95,6 +96,11 @@ class Task(Protocol):
 def place_named() -> Place:
     """Return the place set by environment variables."""
     return Place(data_root=os.environ.get(DATA_VARIABLE, ""), download=os.environ.get(DOWNLOAD_VARIABLE) == "1")
+
+
+def data_variables() -> dict[str, str]:
+    """Return those of the environment variables about data that are set."""
+    return {name: os.environ[name] for name in DATA_VARIABLES if name in os.environ}
 
 
 def load_splits(text: str, *, num_tokens: int) -> Splits:

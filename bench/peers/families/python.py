@@ -196,9 +196,16 @@ def _counterpart(factory: str, digest: str) -> Counterpart | None:
 
 @functools.lru_cache(maxsize=256)
 def _parameters(factory: str, digest: str) -> tuple[str, ...]:
-    """Return the names of a factory's parameters; () for a built module."""
+    """Return the names of a factory's parameters, without those that a partial fixed; () for a built module.
+
+    Raises RequestError if it cannot be loaded, or is a builtin that names none.
+    """
     target = _target(factory, digest)
-    return () if isinstance(target, nn.Module) else tuple(inspect.signature(target).parameters)
+    try:
+        named = () if isinstance(target, nn.Module) else tuple(inspect.signature(target).parameters)
+    except ValueError as error:
+        raise RequestError(f"{factory}: {one_line(error)}", "write a function that names its parameters and returns the model") from error
+    return tuple(name for name in named if name not in target.keywords) if isinstance(target, functools.partial) else named
 
 
 def _name(factory: str) -> str:
@@ -240,6 +247,8 @@ def _module(name: str) -> ModuleType:
 
 def _create(config: Config) -> nn.Module:
     target = _target(config.factory, config.digest)
+    if isinstance(target, nn.Module) and config.arguments:
+        raise ValueError(f"{config.factory} is a built module, which takes no arguments; leave +{config.arguments} out")
     if isinstance(target, nn.Module):  # every call begins with the weights that it came with
         return copy.deepcopy(target).to(torch.get_default_device())
     words = {name: getattr(config.interface, name) for name in INTERFACE_WORDS}

@@ -51,9 +51,9 @@ AT_SAME = {
     "flops": "At equal FLOPs",
     "none": "At the sizes as given",
 }
+"""Matching policies (`--match`) as a row's name, and at the start of a sentence."""
 UNLIKE, AT_UNLIKE = "unlike sizes", "At unlike sizes"
 """The same where a user's own model is not as large as the others."""
-"""Matching policies (`--match`) as a row's name, and at the start of a sentence."""
 JOINED = ("params", "flops")
 """Policies whose budgets may share a row."""
 USUAL = ("infer", "eager", "", None)

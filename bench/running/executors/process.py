@@ -32,6 +32,8 @@ from bench.running.executors import Batch
 from bench.running.interleave import take_turns
 from bench.serialize import from_json, to_json
 from bench.spec import MEASURED, Job, Outcome
+from bench.tasks import DATA_VARIABLES, data_variables
+from bench.variables import variables_restored
 
 if TYPE_CHECKING:
     from bench.running.worker import Turns
@@ -166,7 +168,7 @@ class Executor:
         Raises ConnectionError or EOFError if there is no server to fork it.
         """
         connection, theirs = self._context.Pipe()
-        process = self._context.Process(target=_child, args=(theirs, self._compiled.name), daemon=True)
+        process = self._context.Process(target=_child, args=(theirs, self._compiled.name, data_variables()), daemon=True)
         try:
             self._start(process)
         finally:
@@ -330,10 +332,11 @@ def _nothing() -> None:
     """Do nothing, so that the first fork only starts the server."""
 
 
-def _child(connection: Connection, caches: str) -> None:
+def _child(connection: Connection, caches: str, data: dict[str, str]) -> None:
     """Run the jobs that arrive over the connection, until it closes.
 
     `caches`: folder for compiled code.
+    `data`: environment variables that point to the data, which may be other ones than when the server was started.
     """
     import dataclasses
 
@@ -342,6 +345,9 @@ def _child(connection: Connection, caches: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     die_with_parent()
     _require_prepared_server()
+    for name in DATA_VARIABLES:
+        os.environ.pop(name, None)
+    os.environ.update(data)
     is_first = True
     while True:
         try:
@@ -447,13 +453,6 @@ def _main_module_left_out() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _environment(variables: dict[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
+    with variables_restored(variables):
+        os.environ.update(variables)
         yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

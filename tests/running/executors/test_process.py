@@ -18,6 +18,7 @@ from bench.progress import listening
 from bench.running.executors import run_batch
 from bench.running.executors.process import PRELOAD, Executor, _require_prepared_server, _wait, compile_cache, died
 from bench.spec import Cell, Job, ModelSpec, Outcome, Recipe, Settings, Workload
+from bench.tasks import DATA_VARIABLE
 from models.layers.shape import Interface, Shape
 from tests.timed import in_group
 
@@ -89,11 +90,11 @@ def test_a_server_that_lacks_its_preload_or_has_threads_is_refused(monkeypatch: 
     assert os.getppid() > 0
 
 
-def training_job(num_epochs: int) -> Job:
+def training_job(num_epochs: int, task: str = "digits") -> Job:
     shape = Shape(seq_len=17, width=16, depth=1, heads=1, ffn_width=64)
-    model = ModelSpec(name="vit", family="vit", shape=shape, interface=Interface(patch_dim=64, num_classes=10))
+    model = ModelSpec(name="vit", family="vit", shape=shape, interface=Interface(patch_dim=64 if task == "digits" else 192, num_classes=10))
     recipe = Recipe(epochs=num_epochs, batch_size=128)
-    return Job(cell=Cell(model=model, workload=Workload(task="digits")), metric="accuracy", repeat=0, recipe=recipe)
+    return Job(cell=Cell(model=model, workload=Workload(task=task)), metric="accuracy", repeat=0, recipe=recipe)
 
 
 def test_what_a_job_tells_is_heard_in_the_parent_before_its_outcome(executor: Executor) -> None:
@@ -109,6 +110,16 @@ def test_what_a_job_tells_is_heard_in_the_parent_before_its_outcome(executor: Ex
 
 def test_a_job_that_nobody_listens_to_runs_all_the_same(executor: Executor) -> None:
     assert executor.run(training_job(num_epochs=1)).status == "measured"
+
+
+def test_data_named_after_the_server_began_are_found(executor: Executor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In one Python process, a later run may name another folder."""
+    assert executor.run(training_job(num_epochs=1)).status == "measured"
+    found = training_job(num_epochs=1, task="cifar10")
+    monkeypatch.delenv(DATA_VARIABLE, raising=False)
+    assert "needs a folder with data sets" in executor.run(found).reason
+    monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
+    assert str(tmp_path) in executor.run(found).reason
 
 
 def _tear(send: Any) -> None:
