@@ -77,6 +77,7 @@ def test_a_small_run_writes_table_samples_figure_and_environment(tmp_path: Path,
     assert (folder / report.FIGURE).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_known_ceilings")
 def test_a_process_that_dies_costs_the_rows_of_its_case_alone(tmp_path: Path) -> None:
     request = request_of(device="cpu", operators=(GATE,), kernels=("linear", "matmul"), seq_lens=(17, 33, 65), phases=("forward",))
@@ -95,6 +96,7 @@ def hangs_at_33(case: Case, kernels: Sequence[str], _: OperatorRequest) -> list[
     return [row_of(case, kernel, MEASURED) for kernel in kernels]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_known_ceilings")
 def test_a_kernel_that_hangs_costs_the_rows_of_its_case_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CASE_LIMIT_S", 20.0)

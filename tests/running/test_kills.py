@@ -1,7 +1,7 @@
 """SIGKILL at random moments, of the run, its worker, its server, or all of them: nothing that was written is lost, and what is finished later is as
 if nobody had interfered.
 
-BENCH_KILLS=200 pytest tests/running/test_kills.py makes two hundred kills; `make test-slow` makes a few, `make test` one.
+BENCH_KILLS=200 pytest tests/running/test_kills.py makes two hundred kills; `make test-slow` makes a few.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ def facts(folder: Path) -> pandas.DataFrame:
     return rows[[column for column in rows.columns if column not in RATIOS and not column.startswith(tuple(MEASURED_TIMES))]]
 
 
-@pytest.mark.parametrize("num_kills", [1, pytest.param(NUM_KILLS, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("num_kills", [NUM_KILLS])
 def test_nothing_is_lost_or_doubled_by_kills(num_kills: int, tmp_path: Path) -> None:
     draw = random.Random(num_kills)
     alone = tmp_path / "alone"
