@@ -10,6 +10,7 @@ from bench.analysis.equal_budget import BUDGETS
 from bench.analysis.front import choose_axes, front_of
 from bench.analysis.significance import Comparison
 from bench.report.charts.training_curves import place_text
+from bench.report.sections.search import searched
 from tests.docs.reading import (
     FAMILIES,
     Figures,
@@ -34,6 +35,7 @@ CIFAR_17, CIFAR_65 = "2026-11-20_cpu_cifar10_17", "2026-11-20_cpu_cifar10_65"
 CIFAR_17_TIMES, CIFAR_65_TIMES = "2026-11-23_cpu_cifar10_17_times", "2026-11-23_cpu_cifar10_65_times"
 CONTROL, CONTROL_CIFAR = "2026-11-20_cpu_control", "2026-11-20_cpu_control_cifar10"
 DIGITS, RECALL, TREC = "2026-11-20_cpu_digits", "2026-11-20_cpu_recall", "2026-11-24_cpu_trec"
+SOURCES_4M = "2026-11-25_cpu_sources_4m"
 TRAINING_SPEED = "2026-11-20_cpu_training_speed"
 TRAINING_SPEED_4M = {"fp32": "2026-11-25_cpu_training_speed_4m", "bf16 autocast": "2026-11-25_cpu_training_speed_4m_bf16"}
 TOKEN_MIXING, TOKEN_MIXING_TIMES = "2026-11-21_cpu_token_mixing", "2026-11-23_cpu_token_mixing"
@@ -172,6 +174,20 @@ def training_speed_table() -> str:
     return table(("model", "loop / bare steps", "loop / plain loop"), lines)
 
 
+def search_4m_table() -> str:
+    """Validation score by learning rate; the best of each model is in bold, and none lies at an end."""
+    lines, rates = [], [1.25e-4, 2.5e-4, 5e-4]
+    for found in searched(run(SOURCES_4M)):
+        assert sorted(found.scores) == rates
+        assert found.best is not None
+        assert found.best.learning_rate == rates[1]
+        texts = [f"{found.scores[rate]:.3f}" for rate in rates]
+        texts[1] = f"**{texts[1]}**"
+        params = row(SOURCES_4M, model=found.model)["params"]
+        lines.append([found.model, numbers.exact(params), *texts])
+    return table(("model", "params", *(f"{rate:g}" for rate in rates)), lines)
+
+
 def training_speed_4m_table() -> str:
     lines = []
     for precision, name in TRAINING_SPEED_4M.items():
@@ -258,6 +274,7 @@ FIGURES: Figures = {
     "trec_trials": trec_trials,
     "control": control_table,
     "training_speed": training_speed_table,
+    "search_4m": search_4m_table,
     "training_speed_4m": training_speed_4m_table,
     "vision": vision_table,
     "vision_outcomes": lambda: outcomes(VISION),
