@@ -10,16 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.analysis.effects import Effect
+from bench.analysis.effects import QUALITIES, Effect
 from bench.intervals import Interval
 from bench.numbers import is_empty
-from bench.spec import Part
+from bench.spec import MEASURES, Part
 
 MIN_ARMS = 3
 """Fewer arms are compared by their effects alone."""
 TIME = "latency_ms"
-QUALITIES = ("accuracy", "exact_accuracy", "score")
-"""Columns in which more is better, by preference."""
+MORE_IS_BETTER = tuple(name for name in QUALITIES if not MEASURES[name].is_ratio)
+"""Columns of quality, by preference; less perplexity is better."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +98,7 @@ def _fronts(
         for row in (rows[cell] for cell in arm.cells if cell in rows):
             by_length.setdefault(int(row["seq_len"]), {})[arm.name] = row
     for seq_len, arms in sorted(by_length.items()):
-        quality = next((name for name in QUALITIES if any(not is_empty(row.get(name)) for row in arms.values())), "")
+        quality = next((name for name in MORE_IS_BETTER if any(not is_empty(row.get(name)) for row in arms.values())), "")
         scored = {name: row for name, row in arms.items() if quality and not is_empty(row.get(quality)) and name in ratios}
         if len(scored) < MIN_ARMS or timed.baseline not in scored:
             continue

@@ -16,10 +16,8 @@ from bench.analysis.series import SERIES_KEYS, by_part, row_values
 from bench.numbers import count
 from bench.planning.same_width import is_one_width
 from bench.running.roofline import COLUMNS as ROOFLINE
-from bench.spec import MEASURED, NO_ATTENTION, Part
+from bench.spec import AUTO, MEASURED, NO_ATTENTION, Part
 
-AUTO = "auto"
-"""The request that leaves the attention kernel to torch."""
 WORK_KEYS = ("device", "phase", "engine", "dtype", "batching", "task", "recipe")
 PHASE_NAMES = {"infer": "inference", "train": "training"}
 TEXT_COLUMNS = (

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench.errors import is_out_of_memory
 from bench.measure.model import build_model
-from bench.measure.step import Step, synthetic_batch
+from bench.measure.step import Step, autocast_of, synthetic_batch
 from bench.spec import NO_ATTENTION, Cell, ModelSpec, Workload
 
 FUSED_KERNELS = {
@@ -118,8 +118,9 @@ def _run_one_sample(cell: Cell, step: Step) -> bool:
 
     By now the step has been measured, so a lack of memory for another pass is not a failure.
     """
+    work = cell.workload
     try:
-        with torch.set_grad_enabled(cell.workload.phase == "train"), _autocast(cell.workload):
+        with torch.set_grad_enabled(work.phase == "train"), autocast_of(work.dtype, work.device):
             step.model(step.data[:1])
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
@@ -132,10 +133,6 @@ def _formulation(gating: Any, tokens: Tensor) -> str:
     kernel = str(gating.effective_kernel(tokens))
     why_unsupported = "" if gating.kernel != "fused" or kernel == "fused" else gating.why_fused_unsupported(tokens)
     return f"{kernel} (not fused: {why_unsupported})" if why_unsupported else kernel
-
-
-def _autocast(work: Workload) -> torch.autocast:
-    return torch.autocast(work.device, dtype=torch.bfloat16, enabled=work.dtype == "bf16-autocast")
 
 
 def precision(work: Workload) -> str:

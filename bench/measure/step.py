@@ -147,18 +147,16 @@ def _optimizer(model: nn.Module, device: str) -> torch.optim.Optimizer:
     return torch.optim.AdamW([{"params": list(model.parameters())}], lr=LEARNING_RATE, fused=True, capturable=device == "cuda")
 
 
-def _context(cell: Cell) -> contextlib.AbstractContextManager[object]:
+def autocast_of(dtype: str, device: str) -> contextlib.AbstractContextManager[object]:
     """Return autocast for bf16-autocast, else a null context.
 
     Entering autocast costs microseconds, which matter to a small step.
     """
-    if cell.workload.dtype != "bf16-autocast":
-        return contextlib.nullcontext()
-    return torch.autocast(cell.workload.device, dtype=torch.bfloat16)
+    return torch.autocast(device, dtype=torch.bfloat16) if dtype == "bf16-autocast" else contextlib.nullcontext()
 
 
 def _infer_call(forward: Callable[[Tensor], Tensor], data: Tensor, cell: Cell) -> Callable[[], Tensor]:
-    context = _context(cell)
+    context = autocast_of(cell.workload.dtype, cell.workload.device)
 
     def call() -> Tensor:
         with torch.no_grad(), context:
@@ -170,7 +168,7 @@ def _infer_call(forward: Callable[[Tensor], Tensor], data: Tensor, cell: Cell) -
 def _train_call(
     forward: Callable[[Tensor], Tensor], data: Tensor, labels: Tensor, optimizer: torch.optim.Optimizer, cell: Cell
 ) -> Callable[[], Tensor]:
-    context = _context(cell)
+    context = autocast_of(cell.workload.dtype, cell.workload.device)
 
     def call() -> Tensor:
         optimizer.zero_grad(set_to_none=True)

@@ -125,7 +125,7 @@ def training_values(job: Job, result: TrainResult) -> dict[str, Any]:
         "learning_rate": job.recipe.learning_rate,
         "weight_decay": job.recipe.weight_decay,
         "training_version": training_version(job.cell.model.family),
-        "train_engine": _distinct(execution.name.replace(f" {execution.precision}", "") for execution in result.executions),
+        "train_engine": _distinct(execution.kernels for execution in result.executions),
         "train_precision": _distinct(execution.precision for execution in result.executions),
         **({"hosts": "; ".join(result.hosts)} if result.hosts else {}),
         **({"teacher_s": teacher.train_s, "teacher_accuracy": teacher.accuracy, "teacher_params": teacher.params} if teacher else {}),

@@ -140,14 +140,11 @@ def _ways(job: Job, data: TrainingData, unread: TrainingData, recipe: Recipe) ->
 
 
 def _in_precision(call: Callable[..., Tensor], precision: str, device: str) -> Callable[..., Tensor]:
-    """Return the call under autocast, with outputs in fp32 for the loss, if the precision asks for it."""
-    import torch
-
-    if precision == "fp32":
-        return call
+    """Return the call in a precision, with outputs in fp32 for the loss."""
+    from bench.measure.step import autocast_of
 
     def forward(*batch: Tensor | None) -> Tensor:
-        with torch.autocast(device, dtype=torch.bfloat16):
+        with autocast_of(precision, device):
             return call(*batch).float()
 
     return forward

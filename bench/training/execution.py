@@ -53,8 +53,13 @@ class Execution:
     products: dict[tuple[object, ...], str] = field(default_factory=dict)
 
     @property
+    def kernels(self) -> str:
+        """The engine, and `explicit attention` if it does not compute that as torch would."""
+        return f"{self.engine} explicit attention" if self.attention == EXPLICIT else self.engine
+
+    @property
     def name(self) -> str:
-        return f"{self.engine} {self.precision}{' explicit attention' if self.attention == EXPLICIT else ''}"
+        return f"{self.kernels} {self.precision}"
 
     @property
     def is_plain(self) -> bool:

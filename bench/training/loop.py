@@ -17,14 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bench.measure.step import attention_backend
+from bench.measure.step import attention_backend, autocast_of
 from bench.progress import tell
 from bench.spec import DIVERGED, NO_TEACHER, Recipe
 from bench.training.checkpoint import Checkpoint, random_state, restore_random_state
 from bench.training.data import TrainingData
 from bench.training.decoding import decoded_sample, score
 from bench.training.execution import (
-    BF16,
     COMPILE,
     STEPS_PER_BURST,
     WARM_UP_STEPS,
@@ -359,7 +358,7 @@ class Training:
 
     @contextlib.contextmanager
     def _as_executed(self) -> Iterator[None]:
-        with attention_backend(self.execution.attention), torch.autocast(self.device, torch.bfloat16, self.execution.precision == BF16):
+        with attention_backend(self.execution.attention), autocast_of(self.execution.precision, self.device):
             yield
 
     def _finish_epoch(self) -> None:

@@ -90,12 +90,11 @@ def facts(folder: Path) -> pandas.DataFrame:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_kills", [NUM_KILLS])
-def test_nothing_is_lost_or_doubled_by_kills(num_kills: int, tmp_path: Path) -> None:
-    draw = random.Random(num_kills)
+def test_nothing_is_lost_or_doubled_by_kills(tmp_path: Path) -> None:
+    draw = random.Random(NUM_KILLS)
     alone = tmp_path / "alone"
     kills, finished = 0, 0
-    while kills < num_kills:
+    while kills < NUM_KILLS:
         disturbed = tmp_path / f"disturbed-{finished}"
         disturbed.mkdir(exist_ok=True)
         kills += disturb(disturbed, draw)

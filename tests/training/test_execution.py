@@ -116,7 +116,7 @@ def test_candidates_are_what_recipe_and_machine_allow(
         ({}, "cpu", "eager fp32"),
         ({"precision": "bf16-autocast"}, "cpu", "eager bf16-autocast"),  # nothing is open, so equal seeds give equal bits
         ({"precision": "auto"}, "cuda", "eager fp32, eager bf16-autocast"),
-        ({"precision": "auto"}, "cpu", "eager fp32, eager bf16-autocast, eager bf16-autocast explicit attention"),
+        ({"precision": "auto"}, "cpu", "eager fp32, eager bf16-autocast, eager explicit attention bf16-autocast"),
     ],
 )
 def test_in_bf16_on_a_cpu_attention_may_be_explicit(
@@ -143,7 +143,7 @@ def test_explicit_attention_runs_where_it_is_faster(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(loop, "attention_backend", note)
     monkeypatch.setattr(product, "why_unsupported", lambda *_: "")
     _, result = run(changed(precision="auto"), "vit")
-    assert [found.name for found in result.executions] == ["eager bf16-autocast explicit attention"]
+    assert [found.name for found in result.executions] == ["eager explicit attention bf16-autocast"]
     assert ran == {"auto", "math"}  # the other was timed
     assert all(math.isfinite(loss) for loss in losses(result))
 

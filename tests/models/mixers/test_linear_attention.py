@@ -12,7 +12,7 @@ from torch import Tensor
 
 from models.mixers import attention
 from models.mixers.linear_attention import FLOOR, Config, LinearAttention, build, cost
-from tests.contracts.checks import assert_close_to_largest, randomise
+from tests.contracts.checks import assert_bf16_keeps_its_digits, assert_close_to_largest, randomise
 
 WIDTH, HEADS, BATCH = 8, 2, 3
 KINDS: list[dict[str, Any]] = [{"feature": "elu"}, {"feature": "softmax"}, {"feature": "elu", "causal": True, "chunk": 4}]
@@ -249,15 +249,7 @@ def test_weights_are_divided_by_their_sum_down_to_the_floor(causal: bool) -> Non
 def test_bf16_answers_as_64_bits_do_to_its_own_digits(options: dict[str, Any], autocast: bool) -> None:
     n = 1025
     module, tokens = mixer(n=n, **{**options, "chunk": 16}), drawn_tokens(n)
-    with torch.no_grad():
-        expected = module(tokens)
-        if autocast:
-            with torch.autocast("cpu", torch.bfloat16):
-                found = module.float()(tokens.float())
-        else:
-            found = module.bfloat16()(tokens.bfloat16())
-    assert found.dtype == torch.bfloat16
-    assert_close_to_largest(found.double(), expected, 0.03)
+    assert_bf16_keeps_its_digits(module, tokens, autocast=autocast)
 
 
 @pytest.mark.parametrize(

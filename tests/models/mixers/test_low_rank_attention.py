@@ -14,7 +14,7 @@ from models.layers.dropout import set_dropout
 from models.layers.shape import Shape
 from models.mixers import attention
 from models.mixers.low_rank_attention import Config, LowRankAttention, build, cost
-from tests.contracts.checks import assert_close_to_largest, randomise
+from tests.contracts.checks import assert_bf16_keeps_its_digits, assert_close_to_largest, randomise
 
 N, WIDTH, HEADS, BATCH = 7, 8, 2, 3
 over_sharing = pytest.mark.parametrize("share", [False, True])
@@ -188,15 +188,7 @@ def test_long_sequences_and_large_values_answer_as_in_64_bits(scale: float) -> N
 def test_bf16_answers_as_64_bits_do_to_its_own_digits(autocast: bool) -> None:
     torch.manual_seed(0)
     module, tokens = build(Config(seq_len=1025, width=WIDTH, heads=HEADS)).double(), drawn_tokens(1025)
-    with torch.no_grad():
-        expected = module(tokens)
-        if autocast:
-            with torch.autocast("cpu", torch.bfloat16):
-                found = module.float()(tokens.float())
-        else:
-            found = module.bfloat16()(tokens.bfloat16())
-    assert found.dtype == torch.bfloat16
-    assert_close_to_largest(found.double(), expected, 0.03)
+    assert_bf16_keeps_its_digits(module, tokens, autocast=autocast)
 
 
 @pytest.mark.parametrize("n", [2, 17, 65_537])
