@@ -72,8 +72,8 @@ def candidates(recipe: Recipe, device: str, *, with_attention: bool = False) -> 
 
     Preferred is eager in fp32, or what the recipe fixes.
 
-    `with_attention`: where the precision is open, the model may also attend explicitly in bf16 on a CPU, where the backward pass of
-    torch's fused kernel is slow at short lengths (2.14: 14.7 against 2.0 ms at n = 17, batch 32, 7 heads of 32 channels).
+    `with_attention`: where the precision is open, the model may also attend explicitly in bf16 on a CPU, where torch's fused
+    kernel is slow at short lengths (docs/benchmarks.md).
     """
     engines = (EAGER, ONEDNN) if recipe.engine == AUTO else (COMPILE if recipe.compile else recipe.engine,)
     precisions = (FP32, BF16) if recipe.precision == AUTO else (recipe.precision,)

@@ -25,6 +25,7 @@ from tests.docs.reading import (
     interval_text,
     outcomes,
     points,
+    ratio,
     row,
     run,
     span,
@@ -35,6 +36,7 @@ CIFAR_17, CIFAR_65 = "2026-11-20_cpu_cifar10_17", "2026-11-20_cpu_cifar10_65"
 CIFAR_17_TIMES, CIFAR_65_TIMES = "2026-11-23_cpu_cifar10_17_times", "2026-11-23_cpu_cifar10_65_times"
 CONTROL, CONTROL_CIFAR = "2026-11-20_cpu_control", "2026-11-20_cpu_control_cifar10"
 DIGITS, RECALL, TREC = "2026-11-20_cpu_digits", "2026-11-20_cpu_recall", "2026-11-24_cpu_trec"
+BF16_ATTENTION = "2026-11-25_cpu_bf16_attention"
 SOURCES_4M = "2026-11-25_cpu_sources_4m"
 TRAINING_SPEED = "2026-11-20_cpu_training_speed"
 TRAINING_SPEED_4M = {"fp32": "2026-11-25_cpu_training_speed_4m", "bf16 autocast": "2026-11-25_cpu_training_speed_4m_bf16"}
@@ -188,6 +190,20 @@ def search_4m_table() -> str:
     return table(("model", "params", *(f"{rate:g}" for rate in rates)), lines)
 
 
+def explicit_in_bf16_table() -> str:
+    """A step of training by explicit attention over one by torch's own choice."""
+    lines = []
+    for n in (17, 65, 257):
+        places = [{"seq_len": n, "dtype": dtype} for dtype in ("fp32", "bf16-autocast")]
+        lines.append([str(n), *(ratio(BF16_ATTENTION, {**place, "attention": "math"}, {**place, "attention": "auto"}) for place in places)])
+    return table(("n", "fp32", "bf16 autocast"), lines)
+
+
+def ten_epochs_4m() -> str:
+    """Minutes of gMLP's training loop in bf16."""
+    return numbers.significant(10 * 45_000 / row(TRAINING_SPEED_4M["bf16 autocast"], model="gmlp")["loop_images_per_s"] / 60)
+
+
 def training_speed_4m_table() -> str:
     lines = []
     for precision, name in TRAINING_SPEED_4M.items():
@@ -276,6 +292,8 @@ FIGURES: Figures = {
     "training_speed": training_speed_table,
     "search_4m": search_4m_table,
     "training_speed_4m": training_speed_4m_table,
+    "ten_epochs_4m": ten_epochs_4m,
+    "explicit_in_bf16": explicit_in_bf16_table,
     "vision": vision_table,
     "vision_outcomes": lambda: outcomes(VISION),
     "teacher_flops": lambda: numbers.significant(
