@@ -123,14 +123,13 @@ def fastest_kernel(*, device_type: str, fp32: bool, training: bool, n: int, chan
     On CPU it was measured as fastest, or within noise of the fastest, among formulations without an n x n matrix per sample (docs/log.md,
     spatial projection). On CUDA it is a guess, not a measurement.
 
-    The batched product never transposes v and is fastest nearly everywhere. But its weight gradient takes one n x n matrix per sample,
-    which at n > channels would be the largest tensor of the block, so training avoids it there. It also copies the weight per sample if the
-    weight is cast (autocast) or repacked (bf16 on CPU), so only fp32 uses it.
+    The batched product never transposes v. But an n x n matrix per sample, which at n > channels would be the largest tensor of the block,
+    is the gradient of its weight, and in bf16 on CPU a copy of its weight too. So it is avoided there.
     """
-    if device_type not in CHOOSING_DEVICES or not fp32:
+    if device_type not in CHOOSING_DEVICES or (device_type == "cuda" and not fp32):
         return "linear"
-    if training and n > channels:
-        return "conv1d" if device_type == "cpu" else "linear"
+    if n > channels and (training or not fp32):
+        return "conv1d" if device_type == "cpu" and fp32 else "linear"
     return "baddbmm"
 
 

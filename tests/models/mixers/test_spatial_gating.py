@@ -186,6 +186,29 @@ def test_by_fft_a_toeplitz_product_is_the_dense_one_in_outputs_and_gradients(n: 
     assert found[1][0].abs().max() > 0.1
 
 
+@pytest.mark.parametrize(
+    ("dtype", "trains", "n", "chosen"),
+    [
+        (torch.float32, False, 99, "baddbmm"),
+        (torch.float32, True, 8, "baddbmm"),
+        (torch.float32, True, 9, "conv1d"),
+        (torch.bfloat16, False, 8, "baddbmm"),
+        (torch.bfloat16, False, 9, "linear"),
+        (torch.bfloat16, True, 8, "baddbmm"),
+        (torch.bfloat16, True, 9, "linear"),
+    ],
+)
+def test_on_a_cpu_auto_takes_the_batched_product_unless_it_would_hold_a_matrix_per_sample(
+    dtype: torch.dtype, trains: bool, n: int, chosen: str
+) -> None:
+    module, tokens = build(Config(seq_len=n, width=16)), torch.randn(3, n, 16)
+    with torch.set_grad_enabled(trains):
+        assert module.to(dtype).effective_kernel(tokens.to(dtype)) == chosen
+        if dtype == torch.bfloat16:
+            with torch.autocast("cpu", dtype):
+                assert module.float().effective_kernel(tokens) == chosen
+
+
 def test_ffts_are_those_of_channels_and_groups_and_leave_no_products() -> None:
     n = 257
     for heads, head_mix, groups in ((1, "split", 1), (4, "split", 4), (4, "mean", 1)):
