@@ -191,6 +191,8 @@ def test_what_a_model_is_called_with_is_said(mine: Path) -> None:
     assert "no signature found" in str(refused(models="python:builtins:dict"))
     (mine.parent / "broken.py").write_text("import absent_library\n")
     assert "ModuleNotFoundError: No module named 'absent_library'" in str(refused(models="broken.py:net"))
+    (mine.parent / "script.py").write_text("import sys\ndef net(): ...\nsys.exit('no arguments')\n")
+    assert "net cannot be loaded: SystemExit: no arguments" in str(refused(models="script.py:net"))
 
 
 def test_images_are_square_or_refused() -> None:

@@ -161,7 +161,7 @@ def _loaded(digest: str, name: str) -> Any:
         found = getattr(_module(digest), name, None)
     except RequestError:
         raise
-    except Exception as error:  # a user's code may raise anything
+    except (Exception, SystemExit) as error:  # a user's code may raise anything, or be a script that exits
         raise RequestError(
             f"{name} cannot be loaded: {type(error).__name__}: {one_line(error)}", "check the code, and start where its imports are found"
         ) from error

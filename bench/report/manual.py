@@ -85,7 +85,7 @@ def build(
     `runs`: the address in the site of every run.
     `places`: the pages that every page leads to, with their titles.
 
-    Raises RequestError for a link to a missing page or heading.
+    Raises RequestError for any warning of MkDocs, such as a link to a missing page or heading.
     """
     from mkdocs.commands.build import build as build_pages
     from mkdocs.config.defaults import MkDocsConfig
@@ -121,7 +121,7 @@ def build(
         config.plugins["repository"] = Repository()
         build_pages(config)
     if warned.messages:
-        raise RequestError(f"the manual has a dead link: {warned.messages[0]}", "correct the link")
+        raise RequestError(f"MkDocs warns of the manual: {warned.messages[0]}", "correct the page")
 
 
 def adapted(markdown: str, page: str, repository: Path, *, known: set[str], runs: Mapping[str, str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
@@ -27,7 +28,7 @@ def write_site(results: Path, out: Path, repository: Path) -> Path:
     `repository`: holds README.md and docs/; without them, as in an installed package, the site has no manual and no reports.
 
     A site that the folder holds is replaced, but for files whose names begin with a dot. Raises RequestError if the folder holds anything else or
-    cannot be written, if the runs cannot be read, if a page of the manual has a dead link, or if MkDocs is missing.
+    cannot be written, if the runs cannot be read, if MkDocs warns of a page, or if MkDocs is missing.
     """
     _require_own(out)
     with_manual = manual.is_in(repository)
@@ -85,11 +86,13 @@ def _require_own(out: Path) -> None:
 
 
 def _replace(out: Path, built: Path) -> None:
+    """Replace the site in `out`. Its index comes first and always exists, so that the folder is a site's even after an interrupt."""
     out.mkdir(exist_ok=True)
-    for old in out.iterdir():
-        if old.is_dir() and not old.is_symlink() and not old.name.startswith("."):
+    os.replace(built / INDEX, out / INDEX)
+    for old in (old for old in out.iterdir() if old.name != INDEX and not old.name.startswith(".")):
+        if old.is_dir() and not old.is_symlink():
             shutil.rmtree(old)
-        elif not old.name.startswith("."):
+        else:
             old.unlink()
     for new in built.iterdir():
         shutil.move(new, out / new.name)

@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -132,6 +133,16 @@ def test_only_a_site_is_replaced_and_dot_files_stay(tmp_path: Path) -> None:
     build(repository)
     assert (repository / "site" / ".git").read_text() == "mine"
     assert not (repository / "site" / "docs" / "stale.html").exists()
+
+
+def test_a_site_interrupted_while_it_is_replaced_can_be_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository = plant(tmp_path)
+    before = {path for path in build(repository).rglob("*") if path.is_file()}
+    with monkeypatch.context() as patch:
+        patch.setattr("bench.report.site.shutil.move", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            build(repository)
+    assert {path for path in build(repository).rglob("*") if path.is_file()} == before
 
 
 def test_without_mkdocs_the_command_says_what_to_install(
