@@ -5,8 +5,8 @@ multiply-adds per layer at width d). gMLP multiplies by n^2 weights (m/2 d n^2 m
 6 one and a half times as many per unit of width). With a feed-forward layer of 4 d the quadratic term exceeds a tenth of
 attention's FLOPs at n = 0.7 d, and a tenth of gMLP's at n = 0.3 d. Its share of the time reaches a tenth much later, where
 launches and memory traffic cost more than products. Fused attention keeps its memory linear in n; explicit attention does
-not. gMLP's activations are linear and its weights quadratic. The references, window attention and depthwise convolution,
-stay linear in everything.
+not. gMLP's activations are linear and its weights quadratic. The references, window attention, depthwise convolution and
+linear attention, stay linear in everything; linear attention alone of them reaches all tokens.
 
 Two things confound the comparison: gMLP's parameters grow with n, so size must be matched, and the batch must follow a rule.
 The parts therefore keep the width as n grows, match parameters at every length, or match FLOPs; they use a fixed batch or
@@ -14,8 +14,8 @@ fixed tokens per batch, `infer` and `train`, eager and compiled; and they time p
 class token (2^k + 1); 256 beside 257 shows the effect of alignment. In two blocks of 5M, parameters cannot be matched at n =
 4097, because gMLP's n^2 weights alone are 34M; in two blocks of 80M they can.
 
-Source: arXiv 1706.03762, Table 1 (complexity per layer); arXiv 2105.08050, Sec. 2 (gMLP); docs/decisions/0010 (how the
-answers are drawn).
+Source: arXiv 1706.03762, Table 1 (complexity per layer); arXiv 2105.08050, Sec. 2 (gMLP); arXiv 2006.16236 (linear
+attention); docs/decisions/0010 (how the answers are drawn).
 
 Cost: about an hour on one CPU thread; many hours on a GPU (estimate); about two minutes with --quick on a CPU.
 """
@@ -23,7 +23,7 @@ Cost: about an hour on one CPU thread; many hours on a GPU (estimate); about two
 from bench.spec import Ablation, Arm, Grid
 
 FAMILIES = "gmlp,vit,transformer"
-ALL = f"{FAMILIES},metaformer+mixer=window_attention,metaformer+mixer=depthwise_convolution"
+ALL = f"{FAMILIES},metaformer+mixer=linear_attention,metaformer+mixer=window_attention,metaformer+mixer=depthwise_convolution"
 SHORT = "17,65,129,257,513"
 LONG = f"{SHORT},1025,2049,4097"
 FEW = "17,65,257,1025,4097"

@@ -2,7 +2,8 @@
 
 Prediction: One block is compared with each mixer in turn, at equal parameters. Attention, spatial gating, additive and
 kernel attention combine all n x n pairs and reach every token in one step. A GRU is linear in n, but takes n steps one after
-another, through which its state must keep the requested symbols. Windows and convolutions are linear in n, and reach as far
+another, through which its state must keep the requested symbols. Linear attention is linear in n and reaches every token in
+one step, through a state of fixed size, which holds few symbols. Windows and convolutions are linear in n, and reach as far
 as they are wide.
 
 Copying from n / 2 tokens away (task copy; the distance grows with n) is solved by the mixers that reach that far and by no
@@ -16,8 +17,8 @@ gives fused attention's results, more slowly and with n x n stored scores per he
 slowest: it takes a tanh for every pair and channel, which no FLOP count includes.
 
 Source: arXiv 1706.03762, Table 1 (work, sequential steps and path length per layer); arXiv 1409.0473 (additive scoring);
-Nadaraya 1964 and Watson 1964 (kernels); arXiv 2105.08050 (spatial gating); arXiv 2111.11418 (pooling; one block for all
-mixers).
+arXiv 2006.16236 (linear attention); Nadaraya 1964 and Watson 1964 (kernels); arXiv 2105.08050 (spatial gating); arXiv
+2111.11418 (pooling; one block for all mixers).
 
 Cost: three quarters of an hour on one CPU thread; about twenty minutes on a GPU (estimate); three minutes with --quick on
 a CPU.
@@ -49,10 +50,11 @@ KERNEL = arm("kernel attention, fixed", "kernel_attention", "n^2 d", "1", "1")
 LEARNED_KERNEL = arm("kernel attention, learned", "kernel_attention:bandwidth=learned", "n^2 d", "1", "1")
 WINDOW = arm("window attention, 16", "window_attention", "n k d", "1", "none beyond the window")
 CONVOLUTION = arm("depthwise convolution, 9", "depthwise_convolution", "n k d (n k d^2 across channels)", "1", "n / k")
+LINEAR = arm("linear attention", "linear_attention", "n d^2 / heads", "1", "1")
 GRU = arm("GRU", "gru", "n d^2", "n", "n (to the past)")
 POOLING = arm("mean pooling", "mean_pooling", "n d", "1", "1")
-TRAINED = (NONE, FUSED, CAUSAL, GATING, ADDITIVE, KERNEL, LEARNED_KERNEL, WINDOW, CONVOLUTION, GRU, POOLING)
-TIMED = (FUSED, EXPLICIT, CAUSAL, GATING, ADDITIVE, KERNEL, WINDOW, CONVOLUTION, GRU, POOLING, NONE)
+TRAINED = (NONE, FUSED, CAUSAL, GATING, ADDITIVE, KERNEL, LEARNED_KERNEL, WINDOW, CONVOLUTION, LINEAR, GRU, POOLING)
+TIMED = (FUSED, EXPLICIT, CAUSAL, GATING, ADDITIVE, KERNEL, WINDOW, CONVOLUTION, LINEAR, GRU, POOLING, NONE)
 
 BLOCK = {"depth": "1", "params": "120k", "fixed_width": "96", "sizing": "free"}
 """Sizing is free because some mixers have no weights.
@@ -106,6 +108,7 @@ ABLATION = Ablation(
         predict_copy(WINDOW, "higher", "all tokens are in one window", seq_len=SHORT),
         predict_copy(WINDOW, "equal", "every answer is outside its window", by=0.05, seq_len=LONG),
         predict_copy(CONVOLUTION, "equal", "the kernel reaches 4 tokens, the answer is 8 or more away", by=0.05),
+        predict_copy(LINEAR, "higher", "8 symbols fit a state of 32 x 32", seq_len=SHORT),
         predict_copy(POOLING, "equal", "the mean loses positions", by=0.1, seq_len=LONG),
         Prediction(
             part=MEMORY,
@@ -115,6 +118,15 @@ ABLATION = Ablation(
             by=0.3,
             seq_len=LONG,
             because="32 symbols must survive in one state",
+        ),
+        Prediction(
+            part=MEMORY,
+            arm=LINEAR.name,
+            against=FUSED.name,
+            expected="lower",
+            by=0.05,
+            seq_len=LONG,
+            because="32 symbols must share states of 32 x 32",
         ),
         Prediction(
             part=MEMORY,
@@ -128,7 +140,7 @@ ABLATION = Ablation(
             Prediction(
                 part=IMAGES, arm=of.name, against=FUSED.name, expected="equal", by=0.03, because="with 16 patches position matters little"
             )
-            for of in (GATING, ADDITIVE, KERNEL, WINDOW, CONVOLUTION, GRU)
+            for of in (GATING, ADDITIVE, KERNEL, WINDOW, CONVOLUTION, LINEAR, GRU)
         ),
         Prediction(part=IMAGES, arm=FUSED.name, against=NONE.name, expected="higher", by=0.02, because="patches must be mixed"),
         predict_cost(EXPLICIT, "higher", "scores are written and read again", by=0.1, seq_len=1024),
@@ -136,6 +148,7 @@ ABLATION = Ablation(
         predict_cost(ADDITIVE, "higher", "a tanh per pair and channel", by=2.0, seq_len=1024),
         predict_cost(WINDOW, "lower", "linear in n", by=0.1, seq_len=1024),
         predict_cost(CONVOLUTION, "lower", "linear in n", by=0.1, seq_len=1024),
+        predict_cost(LINEAR, "lower", "linear in n", by=0.1, seq_len=1024),
         predict_cost(GRU, "higher", "64 small products run one after another", by=0.1, seq_len=64),
     ),
     rounds=10,
