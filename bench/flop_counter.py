@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, register_flop_formula
 
 import models.kernels.spatial_gating_operator  # noqa: F401  # registers the FLOPs of the fused kernel
 from models.layers.cost import FLOPS_PER_MAC, real_fft_flops
@@ -277,6 +277,19 @@ def _attention_macs(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:
     return prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
 
 
+def _solve_macs(solutions: Sequence[int], *, left: bool) -> int:
+    """Count the substitution of each unknown into the later ones; divisions by the diagonal are no products.
+
+    `solutions`: shape of X in A X = B with a triangular A, or in X A = B.
+    """
+    return prod(solutions) * (solutions[-2 if left else -1] - 1) // 2
+
+
+@register_flop_formula(torch.ops.aten.linalg_solve_triangular)
+def _solve_flops(*_: Any, left: bool = True, out_shape: Sequence[int], **__: Any) -> int:
+    return FLOPS_PER_MAC * _solve_macs(out_shape, left=left)
+
+
 def _einsum_macs(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:
     """Count a product of two operands with named indices.
 
@@ -302,6 +315,7 @@ _HANDLES = {
     "aten::baddbmm": _baddbmm_macs,
     "aten::einsum": _einsum_macs,
     "aten::scaled_dot_product_attention": _attention_macs,
+    "aten::linalg_solve_triangular": lambda inputs, outputs: _solve_macs(_sizes(outputs[0]), left=inputs[3].toIValue()),
 }
 _MATRIX_PRODUCTS = (
     "addmm",
@@ -309,6 +323,7 @@ _MATRIX_PRODUCTS = (
     "bmm",
     "conv",
     "einsum",
+    "linalg_solve_triangular",
     "linear",
     "matmul",
     "mm",

@@ -77,6 +77,13 @@ def sdpa(data: Tensor, _: Tensor) -> Tensor:
         pytest.param(lambda x, w: torch.baddbmm(w, x, x.transpose(1, 2)), (N, N), PAIRS, id="baddbmm"),
         pytest.param(lambda x, w: torch.einsum("ij,bjc->bic", w, x), (N, N), PAIRS, id="einsum"),
         pytest.param(lambda x, w: torch.einsum("bnc,c->bnc", x, w), (WIDTH,), 0, id="einsum that only scales"),
+        pytest.param(lambda x, w: torch.linalg.solve_triangular(w, x, upper=False), (N, N), BATCH * WIDTH * N * (N - 1), id="solve"),
+        pytest.param(
+            lambda x, w: torch.linalg.solve_triangular(w, x, upper=True, left=False),
+            (WIDTH, WIDTH),
+            BATCH * N * WIDTH * (WIDTH - 1),
+            id="solve from the right",
+        ),
         pytest.param(sdpa, (1,), 2 * PAIRS, id="scaled_dot_product_attention, any number of heads"),
         pytest.param(lambda x, w: F.layer_norm(x * w, (WIDTH,)).softmax(-1), (WIDTH,), 0, id="no matrix product"),
     ],

@@ -1,10 +1,13 @@
-"""Mamba-2 of Hugging Face's transformers, at any size, in torch.
+"""Mamba-2 and the gated delta rule of Hugging Face's transformers, at any size, in torch.
 
-Source: Wolf et al., github.com/huggingface/transformers, `models.mamba2`. Its mixers stand in the blocks of our MetaFormer, with one group
-of B and C. Their scan takes fp32 whatever the dtype. Without the packages `mamba-ssm` and `causal-conv1d` no kernel of theirs runs.
+Source: Wolf et al., github.com/huggingface/transformers, `models.mamba2` and `models.qwen3_next`. Their mixers stand in the blocks of our
+MetaFormer, Mamba-2's with one group of B and C. Their scans take fp32 whatever the dtype. Without the packages `mamba-ssm`, `causal-conv1d`
+and `flash-linear-attention` no kernel of theirs runs.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from torch import Tensor, nn
 
@@ -13,6 +16,8 @@ from bench.peers.libraries import library
 from bench.peers.pairs import transformers_mamba2
 from models import metaformer
 from models.layers.shape import Interface, Shape
+from models.mixers import delta_rule
+from models.mixers.delta_rule import EPSILON
 from models.mixers.state_space import Config
 
 COUNTERPARTS = {
@@ -23,7 +28,7 @@ COUNTERPARTS = {
 class Encoder(nn.Module):
     """Encoder from patches, images or token ids to `(batch, num_classes)`."""
 
-    def __init__(self, shape: Shape, interface: Interface) -> None:
+    def __init__(self, shape: Shape, interface: Interface, mixer: Callable[[Shape, int], nn.Module]) -> None:
         super().__init__()
         model = metaformer.build(metaformer.Config(shape=shape, interface=interface, mixer="identity"))
         for place, block in enumerate(model.blocks):
@@ -39,12 +44,37 @@ class Encoder(nn.Module):
 def mamba2(
     seq_len: int, width: int, depth: int, heads: int, ffn_width: int, patch_dim: int, num_classes: int, input: str, vocab_size: int
 ) -> nn.Module:
-    """Build the encoder with mean pooling and learned positions."""
+    """Build the encoder of Mamba-2 with mean pooling and learned positions."""
     shape = Shape(seq_len=seq_len, width=width, depth=depth, heads=heads, ffn_width=ffn_width)
-    return Encoder(shape, Interface(input=input, patch_dim=patch_dim, vocab_size=vocab_size, num_classes=num_classes))
+    return Encoder(shape, Interface(input=input, patch_dim=patch_dim, vocab_size=vocab_size, num_classes=num_classes), _mamba2_mixer)
 
 
-def mixer(shape: Shape, place: int) -> nn.Module:
+def gated_delta_net(
+    seq_len: int, width: int, depth: int, heads: int, ffn_width: int, patch_dim: int, num_classes: int, input: str, vocab_size: int
+) -> nn.Module:
+    """Build the encoder of gated delta rules with mean pooling and learned positions. Our `delta_rule:causal=true` has biases beside."""
+    shape = Shape(seq_len=seq_len, width=width, depth=depth, heads=heads, ffn_width=ffn_width)
+    return Encoder(shape, Interface(input=input, patch_dim=patch_dim, vocab_size=vocab_size, num_classes=num_classes), delta_net_mixer)
+
+
+def delta_net_mixer(shape: Shape, place: int) -> nn.Module:
+    """Build one `Qwen3NextGatedDeltaNet` with the sizes of our `delta_rule`."""
+    config = library("transformers").Qwen3NextConfig(
+        hidden_size=shape.width,
+        rms_norm_eps=EPSILON,
+        num_hidden_layers=place + 1,
+        layer_types=["linear_attention"] * (place + 1),
+        linear_num_value_heads=shape.heads,
+        linear_num_key_heads=shape.heads,
+        linear_key_head_dim=shape.width // shape.heads,
+        linear_value_head_dim=shape.width // shape.heads,
+        linear_conv_kernel_dim=delta_rule.Config(seq_len=shape.seq_len, width=shape.width, heads=shape.heads).conv_width,
+    )
+    built: nn.Module = library("transformers.models.qwen3_next.modeling_qwen3_next").Qwen3NextGatedDeltaNet(config, place)
+    return built
+
+
+def _mamba2_mixer(shape: Shape, place: int) -> nn.Module:
     """Build one `Mamba2Mixer` with the defaults of our `state_space`."""
     ours = Config(seq_len=shape.seq_len, width=shape.width, heads=shape.heads, causal=True)
     config = library("transformers").Mamba2Config(

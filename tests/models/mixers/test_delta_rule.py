@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from bench.peers.transformers import delta_net_mixer
 from models.layers.chunks import join_chunks, split_chunks
+from models.layers.shape import Shape
 from models.layers.short_convolution import ShortConvolution
 from models.mixers import delta_rule as rule
 from models.mixers.delta_rule import Config, DeltaRule, build, cost, delta_rule, invert_unit_triangular, unit
@@ -373,13 +375,11 @@ def test_transformers_rule_gives_the_same_answers(qwen: Any, form: str, n: int, 
 
 
 @pytest.mark.parametrize("n", [5, 150])
-def test_transformers_layer_gives_the_same_answers_with_the_same_weights(qwen: Any, n: int) -> None:
+@pytest.mark.usefixtures("qwen")
+def test_transformers_layer_gives_the_same_answers_with_the_same_weights(n: int) -> None:
     torch.manual_seed(0)
-    width, channels = 32, 16
-    options = {f"linear_{name}": size for name, size in _peer_sizes(channels).items()}
-    peer = qwen.Qwen3NextGatedDeltaNet(
-        qwen.Qwen3NextConfig(hidden_size=width, rms_norm_eps=1e-6, num_hidden_layers=1, layer_types=["linear_attention"], **options), 0
-    )
+    width = 32
+    peer = delta_net_mixer(Shape(seq_len=n, width=width, depth=1, heads=HEADS, ffn_width=width), 0)
     randomise(peer, std=0.3)
     module = build(Config(seq_len=n, width=width, heads=HEADS, causal=True))
     with torch.no_grad():
@@ -390,16 +390,6 @@ def test_transformers_layer_gives_the_same_answers_with_the_same_weights(qwen: A
     upstream = torch.randn_like(ours)
     one, other = (torch.autograd.grad(answers, tokens, upstream)[0] for answers in (ours, theirs))
     assert_close_to_largest(one, other, 1e-5)
-
-
-def _peer_sizes(channels: int) -> dict[str, int]:
-    return {
-        "num_value_heads": HEADS,
-        "num_key_heads": HEADS,
-        "key_head_dim": channels,
-        "value_head_dim": channels,
-        "conv_kernel_dim": 4,
-    }
 
 
 def _copy_weights(peer: Any, module: DeltaRule) -> None:
