@@ -50,6 +50,7 @@ def test_models_are_named_as_people_write_them() -> None:
         "vit (auto)": "fused ViT",
         "deit-s (math)": "explicit DeiT-S",
         "metaformer+mixer=window_attention": "window attention",
+        "metaformer+mixer=gated_projection:rank=16": "spatial gating rank=16",
     }
     assert {label: display_name(label) for label in names} == names
 

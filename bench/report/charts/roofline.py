@@ -22,8 +22,11 @@ from bench.report.document import FigureBlock
 X, Y = "intensity", "achieved_flops_per_s"
 MAX_LINES = 6
 MARGIN = 1.4
-CLOSE = 1.5
-"""Points of one length closer than this factor share its label."""
+ROOM = 0.24, 0.07
+"""Width and height of the text of a length, and its distance from its point, as shares of the axes."""
+LIFT = 0.03
+SAME = 3
+"""The same length needs this many times the room to be written again."""
 HOLLOW = "; hollow: bound by launching operators"
 
 
@@ -76,17 +79,15 @@ def _draw_roof(axis: Axes, rows: pandas.DataFrame) -> None:
 
 
 def _name_lengths(axis: Axes, rows: pandas.DataFrame) -> None:
-    """Write n at the shortest and longest length of each model, once per place."""
-    written: list[pandas.Series] = []
+    """Write n at the shortest and longest length of each model, unless it would cover another n or stands near the same one."""
+    written: list[tuple[float, float, float]] = []
     for _, members in rows.groupby("label", sort=False):
         for row in (members.iloc[0], members.iloc[-1]):
-            if not any(row["place"] == other["place"] and _are_close(row, other) for other in written):
-                written.append(row)
-                is_upper = row[Y] >= rows.loc[rows["place"] == row["place"], Y].median()
-                offset = (0, 5) if is_upper else (0, -12)
+            is_upper = row[Y] >= rows.loc[rows["place"] == row["place"], Y].median()
+            across, up = axis.transAxes.inverted().transform(axis.transData.transform((row[X], row[Y])))
+            up += LIFT if is_upper else -2 * LIFT
+            scales = [(SAME if n == row["place"] else 1, abs(across - x), abs(up - y)) for n, x, y in written]
+            if all(aside > scale * ROOM[0] or above > scale * ROOM[1] for scale, aside, above in scales):
+                written.append((row["place"], across, up))
                 text = f"n = {row['place']:.0f}"
-                axis.annotate(text, (row[X], row[Y]), offset, textcoords="offset points", ha="center", color=INK, fontsize=LABEL_POINTS - 1)
-
-
-def _are_close(row: pandas.Series, other: pandas.Series) -> bool:
-    return all(1 / CLOSE < row[name] / other[name] < CLOSE for name in (X, Y))
+                axis.annotate(text, (across, up), xycoords="axes fraction", ha="center", color=INK, fontsize=LABEL_POINTS - 1)

@@ -27,6 +27,7 @@ DARK = {INK: "#e6e8eb", GRID: "#3a4048", PAPER: "#14171a"}
 # Okabe and Ito, "Color Universal Design"; where theirs is too pale, a darker one: each has a contrast of 3:1 on both papers
 VERMILLION, BLUE, GREEN, PURPLE = "#d55e00", "#0072b2", "#009e73", "#9a5fc4"
 OCHRE, PINK, TEAL, BROWN, GREY = "#a67c00", "#c4528c", "#2a8c9e", "#a0694b", "#7b7d80"
+OLIVE, INDIGO, CRIMSON = "#6f8a1f", "#6a78c9", "#cf4049"
 HASH_SALT = "gmlp-bench"
 SETTINGS: dict[str, Any] = {
     # the stack of the page; matplotlib measures with the first that is installed
@@ -77,7 +78,7 @@ class SeriesStyle:
 
 
 ROLES = {"gmlp": VERMILLION, "fused": BLUE, "explicit": PURPLE, "transformer": GREEN}
-SPARE_COLORS = (OCHRE, TEAL, PINK, BROWN, GREY)
+SPARE_COLORS = (OCHRE, TEAL, PINK, BROWN, GREY, OLIVE, INDIGO, CRIMSON)
 MARKERS = {VERMILLION: "osDvP", BLUE: "s^DvP", PURPLE: "Dv^P<", GREEN: "^PvX<"}
 SPARE_MARKERS = "vPX<D>"
 LINES: tuple[LineStyle, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (5, 1, 1, 1, 1, 1)))
@@ -133,7 +134,9 @@ def role_of(label: str) -> str:
 def display_name(label: str) -> str:
     """Return the name of a model as figures show it: `fused ViT`."""
     model, _, kernel = label.removesuffix(")").partition(" (")
-    name = model.removeprefix(METAFORMER).replace("_", " ").replace(":", " ") if model.startswith(METAFORMER) else model
+    name = model
+    if model.startswith(METAFORMER):
+        name = model.removeprefix(METAFORMER).replace("gated_projection", "spatial gating").replace("_", " ").replace(":", " ")
     for written, spoken in NAMES.items():
         if name == written or name.startswith((f"{written}-", f"{written}+")):
             name = spoken + SIZE.sub(lambda size: size[0].upper(), name.removeprefix(written))
@@ -166,7 +169,7 @@ def _of_role(color: str, place: int) -> SeriesStyle:
 
 
 def _spare(place: int) -> SeriesStyle:
-    # five colours and six markers give thirty pairs before one repeats
+    # eight colours and six markers give 24 pairs before one repeats
     return SeriesStyle(
         color=SPARE_COLORS[place % len(SPARE_COLORS)],
         marker=SPARE_MARKERS[place % len(SPARE_MARKERS)],
