@@ -8,6 +8,7 @@ and `flash-linear-attention` no kernel of theirs runs.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 
 from torch import Tensor, nn
 
@@ -59,7 +60,7 @@ def gated_delta_net(
 
 def delta_net_mixer(shape: Shape, place: int) -> nn.Module:
     """Build one `Qwen3NextGatedDeltaNet` with the sizes of our `delta_rule`."""
-    config = library("transformers").Qwen3NextConfig(
+    config = _transformers().Qwen3NextConfig(
         hidden_size=shape.width,
         rms_norm_eps=EPSILON,
         num_hidden_layers=place + 1,
@@ -77,7 +78,7 @@ def delta_net_mixer(shape: Shape, place: int) -> nn.Module:
 def _mamba2_mixer(shape: Shape, place: int) -> nn.Module:
     """Build one `Mamba2Mixer` with the defaults of our `state_space`."""
     ours = Config(seq_len=shape.seq_len, width=shape.width, heads=shape.heads, causal=True)
-    config = library("transformers").Mamba2Config(
+    config = _transformers().Mamba2Config(
         hidden_size=ours.width,
         num_heads=ours.heads,
         head_dim=ours.inner // ours.heads,
@@ -90,3 +91,10 @@ def _mamba2_mixer(shape: Shape, place: int) -> nn.Module:
     )
     built: nn.Module = library("transformers.models.mamba2.modeling_mamba2").Mamba2Mixer(config, layer_idx=place)
     return built
+
+
+def _transformers() -> ModuleType:
+    """Import transformers, without its advice to install other kernels."""
+    found = library("transformers")
+    found.logging.set_verbosity_error()
+    return found

@@ -36,7 +36,7 @@ CIFAR_17, CIFAR_65 = "2026-11-20_cpu_cifar10_17", "2026-11-20_cpu_cifar10_65"
 CIFAR_17_TIMES, CIFAR_65_TIMES = "2026-11-23_cpu_cifar10_17_times", "2026-11-23_cpu_cifar10_65_times"
 CONTROL, CONTROL_CIFAR = "2026-11-20_cpu_control", "2026-11-20_cpu_control_cifar10"
 DIGITS, RECALL, TREC = "2026-11-20_cpu_digits", "2026-11-20_cpu_recall", "2026-11-24_cpu_trec"
-BF16_ATTENTION = "2026-11-25_cpu_bf16_attention"
+BF16_ATTENTION, BF16_GATE = "2026-11-25_cpu_bf16_attention", "2026-11-25_cpu_gate_bf16"
 SOURCES_4M = "2026-11-25_cpu_sources_4m"
 TRAINING_SPEED = "2026-11-20_cpu_training_speed"
 TRAINING_SPEED_4M = {"fp32": "2026-11-25_cpu_training_speed_4m", "bf16 autocast": "2026-11-25_cpu_training_speed_4m_bf16"}
@@ -199,6 +199,11 @@ def explicit_in_bf16_table() -> str:
     return table(("n", "fp32", "bf16 autocast"), lines)
 
 
+def gate_in_bf16(n: int) -> str:
+    """A step of training by the gate's batched product over one by its transposed one."""
+    return ratio(BF16_GATE, {"model": "gmlp", "seq_len": n}, {"model": "gmlp+kernel=linear", "seq_len": n}, of=3)
+
+
 def ten_epochs_4m() -> str:
     """Minutes of gMLP's training loop in bf16."""
     return numbers.significant(10 * 45_000 / row(TRAINING_SPEED_4M["bf16 autocast"], model="gmlp")["loop_images_per_s"] / 60)
@@ -294,6 +299,7 @@ FIGURES: Figures = {
     "training_speed_4m": training_speed_4m_table,
     "ten_epochs_4m": ten_epochs_4m,
     "explicit_in_bf16": explicit_in_bf16_table,
+    "gate_in_bf16": lambda: ", ".join(gate_in_bf16(n) for n in (17, 65, 257)),
     "vision": vision_table,
     "vision_outcomes": lambda: outcomes(VISION),
     "teacher_flops": lambda: numbers.significant(

@@ -10,7 +10,7 @@ from bench.spec import FASTEST_PEER
 from tests.docs.reading import Figures, interval_text, outcomes, ratio, ratio_of_cells, row, rows, run, span, table
 
 PEERS, PEERS_AVX2, PEERS_BF16 = "2026-11-23_cpu_peers", "2026-11-23_cpu_peers_avx2", "2026-11-23_cpu_peers_bf16"
-MAMBA2 = "2026-11-25_cpu_peers_mamba2"
+MAMBA2, DELTA_RULE = "2026-11-25_cpu_peers_mamba2", "2026-11-25_cpu_peers_delta_rule"
 TITLES = {"gmlp": "gMLP", "vit": "ViT", "transformer": "Transformer"}
 
 
@@ -20,14 +20,23 @@ def standing(name: str = PEERS) -> PeerComparison:
     return found
 
 
-def state_space_table() -> str:
-    """Ours over transformers' Mamba-2, each by eager torch."""
-    ours, theirs = "metaformer+mixer=state_space:causal=true+pool=mean", "python:bench.peers.transformers:mamba2"
+def transformers_table(name: str, ours: str, theirs: str) -> str:
+    """Our mixer over that of transformers, each by eager torch."""
     lines = []
     for n in (257, 1025, 4097):
         phases = ({"seq_len": n, "phase": phase} for phase in ("infer", "train"))
-        lines.append([str(n), *(ratio(MAMBA2, {"model": ours, **place}, {"model": theirs, **place}) for place in phases)])
+        lines.append([str(n), *(ratio(name, {"model": ours, **place}, {"model": theirs, **place}) for place in phases)])
     return table(("n", "inference", "training"), lines)
+
+
+def state_space_table() -> str:
+    return transformers_table(MAMBA2, "metaformer+mixer=state_space:causal=true+pool=mean", "python:bench.peers.transformers:mamba2")
+
+
+def delta_rule_table() -> str:
+    return transformers_table(
+        DELTA_RULE, "metaformer+mixer=delta_rule:causal=true+pool=mean", "python:bench.peers.transformers:gated_delta_net"
+    )
 
 
 def fastest(part: str) -> dict[tuple[int, int], PeerPair]:
@@ -137,6 +146,7 @@ def ceiling_share(phase: str) -> str:
 
 FIGURES: Figures = {
     "state_space_peer": state_space_table,
+    "delta_rule_peer": delta_rule_table,
     "peers_means": means,
     "peers_means_avx2": means_avx2,
     "peers_mean_infer": lambda: mean_over_families("infer"),
