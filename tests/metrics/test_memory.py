@@ -112,14 +112,14 @@ def test_gmlp_training_at_n_below_the_channels_grows_linearly() -> None:
 
 @pytest.mark.parametrize("phase", ["infer", "train"])
 @pytest.mark.parametrize("dtype", ["bf16", "bf16-autocast"])
-def test_in_bf16_gmlp_at_n_above_the_channels_holds_n_squared_whatever_the_batch(phase: str, dtype: str) -> None:
+def test_in_bf16_gmlp_at_n_above_the_channels_holds_no_n_squared_per_sample(phase: str, dtype: str) -> None:
     sizes = {
         batch: quadratic_floats(
             [measured_activation(small_cell("gmlp", n=n, phase=phase, batch=batch, dtype=dtype)) for n in (256, 384, 512)], 128
         )
         for batch in (2, 4)
     }
-    assert sizes[2] == sizes[4] <= 2
+    assert sizes[4] <= sizes[2] <= 2
 
 
 def test_a_batched_spatial_product_is_caught() -> None:

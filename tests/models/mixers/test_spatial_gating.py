@@ -193,9 +193,9 @@ def test_by_fft_a_toeplitz_product_is_the_dense_one_in_outputs_and_gradients(n: 
         (torch.float32, True, 8, "baddbmm"),
         (torch.float32, True, 9, "conv1d"),
         (torch.bfloat16, False, 8, "baddbmm"),
-        (torch.bfloat16, False, 9, "linear"),
+        (torch.bfloat16, False, 9, "einsum"),
         (torch.bfloat16, True, 8, "baddbmm"),
-        (torch.bfloat16, True, 9, "linear"),
+        (torch.bfloat16, True, 9, "einsum"),
     ],
 )
 def test_on_a_cpu_auto_takes_the_batched_product_unless_it_would_hold_a_matrix_per_sample(
