@@ -105,6 +105,7 @@ def test_the_packed_file_holds_plain_records_that_a_report_is_made_of(machine: M
     assert (tmp_path / "elsewhere" / "pass" / LEDGER).exists()
 
 
+@pytest.mark.slow
 def test_a_slice_leaves_slack_and_the_next_goes_on_without_repeating_a_job(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     machine.job_s = 10.0
     began = machine.now
@@ -163,6 +164,7 @@ def test_a_spent_budget_starts_nothing(machine: Machine, capsys: pytest.CaptureF
     assert "does not fit" in said.out
 
 
+@pytest.mark.slow
 def test_more_minutes_go_on_with_a_spent_pass_and_a_complete_one_is_left(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     machine.job_s = 8.0
     machine.call(1, 1)
@@ -198,6 +200,7 @@ def test_a_step_that_cannot_be_planned_or_run_does_not_end_the_pass(
     assert "error: first: " in said
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_the_pass_and_what_was_measured_stays(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     def end(job: Job) -> Outcome:
         if len(machine.ran) == PILOTS + 2:

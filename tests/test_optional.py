@@ -52,6 +52,7 @@ def path_without(folder: Path, packages: Sequence[str]) -> str:
     return os.pathsep.join((str(folder), str(ROOT)))
 
 
+@pytest.mark.slow
 def test_planning_and_reading_need_no_optional_package(tmp_path: Path) -> None:
     run, copy = (str(shutil.copytree(UNTRAINED, tmp_path / "results" / name)) for name in (UNTRAINED.name, "copy"))
     commands = [

@@ -80,7 +80,7 @@ def test_a_run_with_faults_still_has_table_and_report(sabotaged: tuple[Path, Any
 
 
 def test_an_interrupted_run_is_finished_by_the_same_command(tmp_path: Path) -> None:
-    rounds = 5  # enough that the interrupt comes long before the end
+    rounds = 3  # enough that the interrupt comes before the end
     request = ("run", "--models", "vit", "--seq", "17,18", *SMALL, "--metrics", "latency", "--rounds", str(rounds), "--quick")
     with started(tmp_path, *request, num_lines=3) as first:
         first.send_signal(signal.SIGINT)

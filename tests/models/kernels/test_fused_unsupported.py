@@ -159,6 +159,7 @@ def test_the_function_itself_refuses_in_one_line() -> None:
         fused.fused_spatial_gating(torch.randn(2, 5, 8), torch.eye(5), torch.ones(5))
 
 
+@pytest.mark.slow
 def test_models_need_no_triton() -> None:
     """It works where there is none, and where there is, importing the mixer does not wait for it."""
     done = subprocess.run([sys.executable, "-c", WITHOUT_TRITON], cwd=PROJECT, capture_output=True, text=True, check=False)

@@ -101,11 +101,11 @@ def test_what_a_job_tells_is_heard_in_the_parent_before_its_outcome(executor: Ex
     """Lines and outcome share one pipe: a child that tells in between is no outcome, and its outcome no line."""
     told: list[str] = []
     with listening(told.append):
-        outcome = executor.run(training_job(num_epochs=100))
+        outcome = executor.run(training_job(num_epochs=40))
     assert outcome.status == "measured", outcome.reason
     assert told
     assert all(line.startswith("epoch ") for line in told)
-    assert outcome.values["num_epochs"] == 100
+    assert outcome.values["num_epochs"] == 40
 
 
 def test_a_job_that_nobody_listens_to_runs_all_the_same(executor: Executor) -> None:
