@@ -141,10 +141,15 @@ def test_unfinished_trainings_are_kept_where_the_user_says(in_tmp: Path, monkeyp
             (Path(job.scratch) / job.scratch_name).touch()
         return measured(job)
 
-    let_jobs_end(monkeypatch, end)
-    runner.execute(plan, Path("mine"), Silent(), executor="inline", checkpoints=in_tmp / "large")
+    def end_late(job: Job) -> Outcome:
+        return dataclasses.replace(end(job), status="timed_out") if job.recipe else end(job)
+
+    for ending, kept in ((end_late, 1), (end, 0)):  # what timed out can go on from where it was
+        let_jobs_end(monkeypatch, ending)
+        runner.execute(plan, Path("mine"), Silent(), executor="inline", checkpoints=in_tmp / "large", retry=("failed",))
+        assert len(list((in_tmp / "large").glob("mine/*"))) == kept
     assert set(seen) == {str(in_tmp / "mine" / "checkpoints"), str(in_tmp / "large" / "mine")}
-    assert not (in_tmp / "large" / "mine").exists()  # emptied by the outcomes
+    assert not (in_tmp / "large" / "mine").exists()
 
 
 def ceilings_noted(folder: Path) -> tuple[Any, ...]:
