@@ -184,7 +184,6 @@ def test_one_file_is_a_mixer_with_options(tmp_path: Path) -> None:
     assert "gain" in refused.stderr
 
 
-@pytest.mark.slow
 def test_one_file_per_extension_is_enough(tmp_path: Path) -> None:
     program = copy_of_the_program(tmp_path / "program")
     family = (program / "models" / "vit.py").read_text()

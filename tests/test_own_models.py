@@ -193,6 +193,9 @@ def test_what_a_model_is_called_with_is_said(mine: Path) -> None:
     assert "ModuleNotFoundError: No module named 'absent_library'" in str(refused(models="broken.py:net"))
     (mine.parent / "script.py").write_text("import sys\ndef net(): ...\nsys.exit('no arguments')\n")
     assert "net cannot be loaded: SystemExit: no arguments" in str(refused(models="script.py:net"))
+    assert "python:script cannot be imported: SystemExit: no arguments" in str(refused(models="python:script:net"))
+    (mine.parent / "leaving.py").write_text("def net(): raise SystemExit('no arguments')\n")
+    assert "leaving.py:net ends the program: SystemExit: no arguments" in str(refused(models="leaving.py:net"))
 
 
 def test_images_are_square_or_refused() -> None:

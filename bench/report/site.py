@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
@@ -88,7 +87,7 @@ def _require_own(out: Path) -> None:
 def _replace(out: Path, built: Path) -> None:
     """Replace the site in `out`. Its index comes first and always exists, so that the folder is a site's even after an interrupt."""
     out.mkdir(exist_ok=True)
-    os.replace(built / INDEX, out / INDEX)
+    shutil.move(built / INDEX, out / INDEX)
     for old in (old for old in out.iterdir() if old.name != INDEX and not old.name.startswith(".")):
         if old.is_dir() and not old.is_symlink():
             shutil.rmtree(old)

@@ -279,7 +279,7 @@ class _Execution:
         except OSError as error:
             hint = f"earlier records are intact; free disk space, then: bench run --resume {self.folder}"
             raise OSError(error.errno, f"{error.strerror or error} ({hint})", str(self.folder / RECORDS)) from error
-        if job.recipe is not None and outcome.status != TIMED_OUT:  # the outcome is on disk, so the checkpoint is obsolete
+        if job.recipe is not None and outcome.status != TIMED_OUT:  # a retry goes on from what timed out; nothing else is needed again
             (self.checkpoints / job.scratch_name).unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # missing, or holding files of an interrupted job
                 self.checkpoints.rmdir()

@@ -72,7 +72,8 @@ def _linear(v: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def _matmul(v: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return torch.matmul(weight, v) + bias[:, None]
+    mixed = torch.matmul(weight, v)
+    return mixed + bias[:, None].to(mixed.dtype)  # under autocast the bias is wider
 
 
 def _baddbmm(v: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -80,7 +81,8 @@ def _baddbmm(v: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def _einsum(v: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return torch.einsum("ij,bjc->bic", weight, v) + bias[:, None]
+    mixed = torch.einsum("ij,bjc->bic", weight, v)
+    return mixed + bias[:, None].to(mixed.dtype)
 
 
 def _conv1d(v: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -120,8 +122,8 @@ Elsewhere it is `linear`, also on `meta`, where FLOPs are counted and autocast d
 def fastest_kernel(*, device_type: str, fp32: bool, training: bool, n: int, channels: int) -> str:
     """Return the formulation that `auto` uses.
 
-    On CPU it was measured as fastest, or within noise of the fastest, among formulations without an n x n matrix per sample (docs/log.md,
-    spatial projection). On CUDA it is a guess, not a measurement.
+    On CPU it was measured as fastest, or within noise of the fastest, among formulations without an n x n matrix per sample, in fp32 and in
+    bf16 (docs/log.md); other dtypes are treated as bf16 is. On CUDA it is a guess, not a measurement.
 
     The batched product never transposes v. But an n x n matrix per sample, which at n > channels would be the largest tensor of the block,
     is the gradient of its weight, and in bf16 on CPU a copy of its weight too. So it is avoided there.

@@ -14,9 +14,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bench.flop_counter import fused_encoder_path_disabled
+from bench.flop_counter import HAS_FVCORE, count_with_fvcore, count_with_torch, fused_encoder_path_disabled
 from bench.peers.pairs import timm_gmlp, timm_vit, torch_transformer, torchvision_vit, transformers_mamba2
 from models import gmlp, metaformer, transformer, vit
+from models.layers.cost import FLOPS_PER_MAC
 from models.layers.shape import Interface, Shape
 from tests.models.comparison import Comparison, assert_equal, compare, cut, use_epsilon
 
@@ -120,6 +121,19 @@ def test_causal_state_spaces_equal_those_of_transformers(tokens: int) -> None:
     torch.manual_seed(2)
     patches = torch.randn(BATCH, tokens, 192)
     assert_equal(compare(model, peer, transformers_mamba2(2), patches.clone(), patches))
+
+
+def test_the_gated_delta_net_of_transformers_computes_a_last_state_that_fvcore_does_not_see() -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed: pip install 'gmlp-bench[peers]'")
+    from bench.peers.transformers import gated_delta_net
+
+    shape = Shape(seq_len=130, width=32, depth=2, heads=2, ffn_width=64)
+    peer = gated_delta_net(**dataclasses.asdict(shape), patch_dim=48, num_classes=10, input="patches", vocab_size=256)
+    patches = torch.randn(BATCH, 130, 48)
+    assert peer(patches).shape == (BATCH, 10)
+    chunk, channels = 64, 16
+    unread = FLOPS_PER_MAC * BATCH * shape.depth * shape.heads * chunk * channels**2
+    assert not HAS_FVCORE or count_with_torch(peer, patches).flops == count_with_fvcore(peer, patches) + unread
 
 
 def small_pair() -> tuple[nn.Module, PeerEncoder]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,14 @@ def test_every_length_has_a_point_hollow_where_launching_bounds_it(make_data: Ma
     assert [x for x, _ in points(block, f"series-{name}")] == pytest.approx([2.0, 4.0, 40.0])
     assert [x for x, _ in points(block, f"hollow-{name}")] == pytest.approx([2.0])
     assert "hollow: bound by launching operators" in block.caption
+
+
+def test_lengths_are_named_and_cover_no_other(make_data: MakeData) -> None:
+    """Six models with points at the same places."""
+    axis = drawn(make_data, models=("gmlp", "vit", *(f"gmlp+spatial_heads={n}" for n in (2, 4, 8, 16)))).figure.axes[0]
+    boxes = [text.get_window_extent() for text in axis.texts if text.get_text().startswith("n = ")]
+    assert len(boxes) >= 2
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
 
 
 def test_the_title_has_the_range_of_what_steps_reach(make_data: MakeData) -> None:

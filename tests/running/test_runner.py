@@ -133,21 +133,25 @@ def test_trainings_alone_go_on_elsewhere_and_the_folder_says_so(monkeypatch: pyt
 def test_unfinished_trainings_are_kept_where_the_user_says(in_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = planned(seq="5", width="8", depth="1", task="digits", metrics="params,accuracy", models="gmlp")
     seen: list[str] = []
+    went_on: list[bool] = []
 
     def end(job: Job) -> Outcome:
         seen.append(job.scratch)
         if job.recipe:
-            Path(job.scratch).mkdir(parents=True, exist_ok=True)
-            (Path(job.scratch) / job.scratch_name).touch()
+            state = Path(job.scratch) / job.scratch_name
+            went_on.append(state.exists())
+            state.parent.mkdir(parents=True, exist_ok=True)
+            state.touch()
         return measured(job)
 
     def end_late(job: Job) -> Outcome:
         return dataclasses.replace(end(job), status="timed_out") if job.recipe else end(job)
 
-    for ending, kept in ((end_late, 1), (end, 0)):  # what timed out can go on from where it was
+    for ending, kept in ((end_late, 1), (end, 0)):
         let_jobs_end(monkeypatch, ending)
         runner.execute(plan, Path("mine"), Silent(), executor="inline", checkpoints=in_tmp / "large", retry=("failed",))
         assert len(list((in_tmp / "large").glob("mine/*"))) == kept
+    assert went_on == [False, True, False, False]  # the first seed, again, and the others
     assert set(seen) == {str(in_tmp / "mine" / "checkpoints"), str(in_tmp / "large" / "mine")}
     assert not (in_tmp / "large" / "mine").exists()
 

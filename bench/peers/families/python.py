@@ -236,7 +236,7 @@ def _module(name: str) -> ModuleType:
         sys.path.append(os.getcwd())  # last, so that it shadows no other module
     try:
         module = importlib.import_module(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise RequestError(
             f"python:{name} cannot be imported: {type(error).__name__}: {one_line(error)}", "check the name and the code"
         ) from error
@@ -262,6 +262,8 @@ def _create(config: Config) -> nn.Module:
         if error.name in LIBRARIES:
             raise missing_library(str(error.name), called) from error
         raise
+    except SystemExit as error:
+        raise ValueError(f"{called} ends the program: SystemExit: {one_line(error)}") from error
     except (TypeError, AssertionError) as error:
         raise ValueError(f"{called} refuses its arguments: {type(error).__name__}: {one_line(error)}") from error
     if not isinstance(model, nn.Module):

@@ -207,6 +207,7 @@ def test_on_a_cpu_auto_takes_the_batched_product_unless_it_would_hold_a_matrix_p
         if dtype == torch.bfloat16:
             with torch.autocast("cpu", dtype):
                 assert module.float().effective_kernel(tokens) == chosen
+                assert module(tokens.to(dtype)).dtype == dtype
 
 
 def test_ffts_are_those_of_channels_and_groups_and_leave_no_products() -> None:
