@@ -156,8 +156,8 @@ def test_the_reason_is_a_column(monkeypatch: pytest.MonkeyPatch) -> None:
     request = parse_request(models="gmlp+kernel=fused,gmlp", seq="17", width="32", depth="1", batch="2", dtype="bf16")
     fused, auto = (p.cell for p in build_plan(request, settings=Settings(), recipe=Recipe(), device="cpu").cells)
     kernel = spatial_kernel(fused, build_step(fused))
-    assert kernel == "linear (not fused: out of resource: shared memory, Required: 294912, Hardware limit: 232448.)"
-    assert spatial_kernel(auto, build_step(auto)) == "linear"
+    assert kernel == "baddbmm (not fused: out of resource: shared memory, Required: 294912, Hardware limit: 232448.)"
+    assert spatial_kernel(auto, build_step(auto)) == "baddbmm"
 
 
 @pytest.mark.usefixtures("fresh_trials")
