@@ -92,12 +92,25 @@ def disagreements(first: Facts, second: Facts, *, trained: bool, timed: bool = T
     `timed`: the records depend on the machine. Trainings alone may move to another machine.
     """
     is_recorded = trained and all(TRAINING_CODE in facts for facts in (first, second))
-    found = _differing(first, second, TRAINING_KEYS if is_recorded else (CODE,) if trained else ())
+    found = _training_differences(first, second) if is_recorded else _differing(first, second, (CODE,) if trained else ())
     if not timed and is_recorded:
         return found
     known = is_known(first), is_known(second)
     found |= _differing(first, second, KNOWN_MUST_AGREE if any(known) else MUST_AGREE)
     return found if found or all(known) or not any(known) else {"host": _host_names(first, second)}
+
+
+def _training_differences(first: Facts, second: Facts) -> Pairs:
+    """Return what differs in code and library that determine what models learn.
+
+    Runs of unlike families agree in the versions of those that both trained, and in all code.
+    """
+    one, other = (facts[TRAINING_CODE] for facts in (first, second))
+    if one.keys() == other.keys():
+        return _differing(first, second, TRAINING_KEYS)
+    shared = one.keys() & other.keys()
+    first, second = ({**facts, TRAINING_CODE: {name: facts[TRAINING_CODE][name] for name in shared}} for facts in (first, second))
+    return _differing(first, second, (*TRAINING_KEYS, CODE))
 
 
 def machine_differences(first: Facts, second: Facts) -> Pairs:

@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from bench import numbers
-from bench.analysis.equal_budget import BUDGETS
+from bench.analysis.equal_budget import BUDGETS, CurvePair
 from bench.analysis.front import choose_axes, front_of
 from bench.analysis.significance import Comparison
 from bench.report.charts.training_curves import place_text
@@ -38,6 +38,7 @@ CONTROL, CONTROL_CIFAR = "2026-11-20_cpu_control", "2026-11-20_cpu_control_cifar
 DIGITS, RECALL, TREC = "2026-11-20_cpu_digits", "2026-11-20_cpu_recall", "2026-11-24_cpu_trec"
 BF16_ATTENTION, BF16_GATE = "2026-11-25_cpu_bf16_attention", "2026-11-25_cpu_gate_bf16"
 SOURCES_4M = "2026-11-25_cpu_sources_4m"
+TRAINED_4M = {model: f"2026-11-25_cpu_cifar10_4m_{model}" for model in ("gmlp", "vit")}
 TRAINING_SPEED = "2026-11-20_cpu_training_speed"
 TRAINING_SPEED_4M = {"fp32": "2026-11-25_cpu_training_speed_4m", "bf16 autocast": "2026-11-25_cpu_training_speed_4m_bf16"}
 TOKEN_MIXING, TOKEN_MIXING_TIMES = "2026-11-21_cpu_token_mixing", "2026-11-23_cpu_token_mixing"
@@ -46,9 +47,9 @@ REVERSE, REVERSE_LONGER = "2026-11-21_cpu_reverse", "2026-11-21_cpu_reverse_long
 
 
 @functools.cache
-def comparisons(name: str) -> tuple[Comparison, ...]:
-    """`bench compare RUN --x params --y accuracy`."""
-    return front_of(run(name), choose_axes("params", "accuracy"), {}).comparisons
+def comparisons(*names: str) -> tuple[Comparison, ...]:
+    """`bench compare RUN --x params --y accuracy`, of one run or of several as one."""
+    return front_of(run(*names), choose_axes("params", "accuracy"), {}).comparisons
 
 
 def ahead(name: str, first: str, second: str, **group: Any) -> Comparison:
@@ -134,12 +135,14 @@ def equal_budgets_table() -> str:
     for name in (CIFAR_17, CIFAR_65):
         for group in run(name).equal_budgets:
             (pair,) = [pair for pair in group.pairs if (pair.first, pair.second) == ("gmlp", "vit")]
-            found = [pair.at[budget] for budget in BUDGETS]
-            texts = [
-                f"{points(one.interval.estimate, one.interval.low, one.interval.high)}, {one.epochs[0]} : {one.epochs[1]}" for one in found
-            ]
-            lines.append([place_text(group), *texts])
+            lines.append([place_text(group), *at_equal_budgets(pair)])
     return table(("gMLP over ViT", *(f"equal {budget}" for budget in BUDGETS)), lines)
+
+
+def at_equal_budgets(pair: CurvePair) -> list[str]:
+    """By budget, the difference in points and the epochs of both."""
+    found = [pair.at[budget] for budget in BUDGETS]
+    return [f"{points(one.interval.estimate, one.interval.low, one.interval.high)}, {one.epochs[0]} : {one.epochs[1]}" for one in found]
 
 
 def trec_lead() -> str:
@@ -174,6 +177,30 @@ def training_speed_table() -> str:
         pair = [[found[f"{column}{end}"] for end in ("", "_low", "_high")] for column in ("loop_of_bound", "loop_over_plain")]
         lines.append([model, *(numbers.ratio(*values) for values in pair)])
     return table(("model", "loop / bare steps", "loop / plain loop"), lines)
+
+
+def trained_4m_table() -> str:
+    lines = []
+    for model, name in TRAINED_4M.items():
+        found = row(name)
+        line = [model, numbers.exact(found["params"]), numbers.whole(found["num_seeds"]), accuracy(found)]
+        line += [numbers.fraction(found["accuracy_top5"]), numbers.fraction(found["train_accuracy"]), numbers.count(found["train_flops"])]
+        lines.append(line)
+    return table(("model", "params", "seeds", "accuracy", "top-5", "on training data", "training FLOPs"), lines)
+
+
+def lead_4m(second: str) -> str:
+    """Of gMLP, in points; it is shown."""
+    (found,) = [c for c in comparisons(*TRAINED_4M.values()) if (c.first, c.second) == ("gmlp", second)]
+    assert found.significant
+    return points(found.difference.estimate, found.difference.low, found.difference.high)
+
+
+def equal_budgets_4m_table() -> str:
+    """gMLP over the others on validation items, at equal epochs, training FLOPs and training time."""
+    (group,) = run(*TRAINED_4M.values()).equal_budgets
+    lines = [[pair.second, *at_equal_budgets(pair)] for pair in group.pairs if pair.first == "gmlp"]
+    return table(("gMLP over", *(f"equal {budget}" for budget in BUDGETS)), lines)
 
 
 def search_4m_table() -> str:
@@ -295,6 +322,9 @@ FIGURES: Figures = {
     "trec_trials": trec_trials,
     "control": control_table,
     "training_speed": training_speed_table,
+    "trained_4m": trained_4m_table,
+    "lead_4m_vit": lambda: lead_4m("vit"),
+    "equal_budgets_4m": equal_budgets_4m_table,
     "search_4m": search_4m_table,
     "training_speed_4m": training_speed_4m_table,
     "ten_epochs_4m": ten_epochs_4m,

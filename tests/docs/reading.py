@@ -30,10 +30,11 @@ def superseded() -> dict[str, str]:
 
 
 @functools.cache
-def run(name: str) -> Study:
-    """Raises LookupError for a run that a later one replaces as a whole."""
-    _require_current(name, "all")
-    return study(read_run(RESULTS / name))
+def run(*names: str) -> Study:
+    """Of one run, or of several as one. Raises LookupError for a run that a later one replaces as a whole."""
+    for name in names:
+        _require_current(name, "all")
+    return study(*(read_run(RESULTS / name) for name in names))
 
 
 def _require_current(name: str, part: str) -> None:
