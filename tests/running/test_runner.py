@@ -125,7 +125,7 @@ def test_trainings_alone_go_on_elsewhere_and_the_folder_says_so(monkeypatch: pyt
         assert execute_on(cpu_type="y", boot=boot, code_version="newer").complete
     (other,) = read_run(folder).environment["continued_on"]
     assert (other["cpu_type"], other["boot"], other["code_version"]) == ("y", "one", "newer")
-    monkeypatch.setattr(runner, "training_versions", lambda _: {"gmlp": "other"})
+    monkeypatch.setattr(runner, "training_versions", lambda _: {"vit": "other"})
     with pytest.raises(RequestError, match="another training_versions"):
         execute_on()
 
