@@ -67,8 +67,8 @@ ON_COST = {**BLOCK, "match": "shape", "batch": "4", "metrics": "params,flops,lat
 LARGE = {"depth": "1", "params": "2M", "fixed_width": "384"}
 
 
-def predict_copy(of: Arm, expected: str, because: str, *, by: float = 0.3, seq_len: int | None = None) -> Prediction:
-    return Prediction(part=MEMORY, arm=of.name, against=NONE.name, expected=expected, by=by, seq_len=seq_len, because=because)
+def predict_copy(of: Arm, expected: str, because: str, *, by: float = 0.3, seq_len: int | None = None, against: Arm = NONE) -> Prediction:
+    return Prediction(part=MEMORY, arm=of.name, against=against.name, expected=expected, by=by, seq_len=seq_len, because=because)
 
 
 def predict_cost(
@@ -110,32 +110,9 @@ ABLATION = Ablation(
         predict_copy(CONVOLUTION, "equal", "the kernel reaches 4 tokens, the answer is 8 or more away", by=0.05),
         predict_copy(LINEAR, "higher", "8 symbols fit a state of 32 x 32", seq_len=SHORT),
         predict_copy(POOLING, "equal", "the mean loses positions", by=0.1, seq_len=LONG),
-        Prediction(
-            part=MEMORY,
-            arm=GRU.name,
-            against=FUSED.name,
-            expected="lower",
-            by=0.3,
-            seq_len=LONG,
-            because="32 symbols must survive in one state",
-        ),
-        Prediction(
-            part=MEMORY,
-            arm=LINEAR.name,
-            against=FUSED.name,
-            expected="lower",
-            by=0.05,
-            seq_len=LONG,
-            because="32 symbols must share states of 32 x 32",
-        ),
-        Prediction(
-            part=MEMORY,
-            arm=LEARNED_KERNEL.name,
-            against=KERNEL.name,
-            expected="equal",
-            by=0.05,
-            because="queries and keys can be scaled instead",
-        ),
+        predict_copy(GRU, "lower", "32 symbols must survive in one state", seq_len=LONG, against=FUSED),
+        predict_copy(LINEAR, "lower", "32 symbols must share states of 32 x 32", by=0.05, seq_len=LONG, against=FUSED),
+        predict_copy(LEARNED_KERNEL, "equal", "queries and keys can be scaled instead", by=0.05, against=KERNEL),
         *(
             Prediction(
                 part=IMAGES, arm=of.name, against=FUSED.name, expected="equal", by=0.03, because="with 16 patches position matters little"

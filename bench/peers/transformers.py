@@ -18,7 +18,6 @@ from bench.peers.pairs import transformers_mamba2
 from models import metaformer
 from models.layers.shape import Interface, Shape
 from models.mixers import delta_rule
-from models.mixers.delta_rule import EPSILON
 from models.mixers.state_space import Config
 
 COUNTERPARTS = {
@@ -62,7 +61,7 @@ def delta_net_mixer(shape: Shape, place: int) -> nn.Module:
     """Build one `Qwen3NextGatedDeltaNet` with the sizes of our `delta_rule`."""
     config = _transformers().Qwen3NextConfig(
         hidden_size=shape.width,
-        rms_norm_eps=EPSILON,
+        rms_norm_eps=delta_rule.EPSILON,
         num_hidden_layers=place + 1,
         layer_types=["linear_attention"] * (place + 1),
         linear_num_value_heads=shape.heads,

@@ -52,16 +52,17 @@ def comparisons(*names: str) -> tuple[Comparison, ...]:
     return front_of(run(*names), choose_axes("params", "accuracy"), {}).comparisons
 
 
-def ahead(name: str, first: str, second: str, **group: Any) -> Comparison:
+def ahead(name: str | tuple[str, ...], first: str, second: str, **group: Any) -> Comparison:
+    names = (name,) if isinstance(name, str) else name
     (found,) = [
         c
-        for c in comparisons(name)
+        for c in comparisons(*names)
         if (c.first, c.second) == (first, second) and all(c.group[key] == value for key, value in group.items())
     ]
     return found
 
 
-def lead(name: str, first: str, second: str, **group: Any) -> str:
+def lead(name: str | tuple[str, ...], first: str, second: str, **group: Any) -> str:
     """By how much the first is ahead; its interval is not corrected, its test is (Holm)."""
     found = ahead(name, first, second, **group)
     assert found.significant
@@ -187,13 +188,6 @@ def trained_4m_table() -> str:
         line += [numbers.fraction(found["accuracy_top5"]), numbers.fraction(found["train_accuracy"]), numbers.count(found["train_flops"])]
         lines.append(line)
     return table(("model", "params", "seeds", "accuracy", "top-5", "on training data", "training FLOPs"), lines)
-
-
-def lead_4m(second: str) -> str:
-    """Of gMLP, in points; it is shown."""
-    (found,) = [c for c in comparisons(*TRAINED_4M.values()) if (c.first, c.second) == ("gmlp", second)]
-    assert found.significant
-    return points(found.difference.estimate, found.difference.low, found.difference.high)
 
 
 def equal_budgets_4m_table() -> str:
@@ -323,7 +317,7 @@ FIGURES: Figures = {
     "control": control_table,
     "training_speed": training_speed_table,
     "trained_4m": trained_4m_table,
-    "lead_4m_vit": lambda: lead_4m("vit"),
+    "lead_4m_vit": lambda: lead(tuple(TRAINED_4M.values()), "gmlp", "vit"),
     "equal_budgets_4m": equal_budgets_4m_table,
     "search_4m": search_4m_table,
     "training_speed_4m": training_speed_4m_table,

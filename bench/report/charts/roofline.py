@@ -23,8 +23,9 @@ X, Y = "intensity", "achieved_flops_per_s"
 MAX_LINES = 6
 MARGIN = 1.4
 ROOM = 0.24, 0.07
-"""Width and height of the text of a length, and its distance from its point, as shares of the axes."""
+"""Width and height of the text of a length, as shares of the axes."""
 LIFT = 0.03
+"""Its distance from its point, as a share of the axes."""
 SAME = 3
 """The same length needs this many times the room to be written again."""
 HOLLOW = "; hollow: bound by launching operators"
