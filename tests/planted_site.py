@@ -60,9 +60,11 @@ class Page(HTMLParser):
         self.links: list[str] = []
         self.feed(text)
 
-    def handle_starttag(self, _: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.anchors |= {value for name, value in attrs if name == "id" and value}
-        self.links += [value for name, value in attrs if name in ("href", "src", "srcset") and value]
+        links = [value for name, value in attrs if name in ("href", "src", "srcset") and value]
+        # what a reader may follow to another site is not the site's own; what a page would load from there is dead
+        self.links += [link for link in links if not (tag == "a" and link.startswith("https://"))]
 
 
 def dead_links(site: Path) -> list[str]:
