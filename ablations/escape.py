@@ -15,6 +15,9 @@ filter over all distances holds, a fixed state not. On images all are about equa
 Every mixer stands in the same block, at equal parameters and its own best learning rate of a search with equal trials. Time
 is compared at one width, with fused attention in the same rounds.
 
+Do not run the recall part yet. In trials fused attention itself learned no recall at n = 64 with this recipe (docs/log.md):
+all mixers would be compared at a plateau.
+
 Source: arXiv 2006.16236 (linear attention); 2405.21060 (state-space duality); 2412.06464 (gated delta rule); 2006.04768
 (low-rank attention); 2302.10866 (long convolutions); 2105.08050, App. C (Toeplitz W); 2312.04927 and 2402.18668 (recall
 against state size); 2402.01032 (copying).
