@@ -112,7 +112,9 @@ class Source:
 class CompareOptions:
     """Flags of `compare`."""
 
-    x: Annotated[str, flag("Cost: params, latency_ms, flops or train_s (default: the first that differs).", "COST", names=["--x"])] = ""
+    x: Annotated[
+        str, flag("Cost: params, flops, latency_ms, peak_memory_bytes, train_s (default: first that differs).", "COST", names=["--x"])
+    ] = ""
     y: Annotated[str, flag("Quality: accuracy (default) or score.", "QUALITY", names=["--y"])] = ""
 
 

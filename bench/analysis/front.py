@@ -16,10 +16,10 @@ from bench.analysis.significance import Comparison, Row, compare_groups, pairs_o
 from bench.analysis.study import Study, study
 from bench.running.store import StoredRun
 from bench.running.table import SeedScores
-from bench.spec import Plan, RequestError, is_trained
+from bench.spec import PREDICTED, Plan, RequestError, is_trained
 from bench.tasks._info import info_of
 
-METRIC_OF = {"params": "params", "flops": "flops", "latency_ms": "latency", "train_s": "accuracy"}
+METRIC_OF = {"params": "params", "flops": "flops", "latency_ms": "latency", "peak_memory_bytes": "memory", "train_s": "accuracy"}
 """The allowed values of x, and the metric that measures each."""
 QUALITIES = ("accuracy", "score")
 DIFFERENCE_UNITS = {"accuracy": "accuracy", "score": "-MSE"}
@@ -27,7 +27,7 @@ DIFFERENCE_UNITS = {"accuracy": "accuracy", "score": "-MSE"}
 
 Under a score such as R2, each item scores minus its squared error.
 """
-EXACT = ("params", "flops")
+EXACT = ("params", "flops", "peak_memory_bytes")
 SIZE_TOLERANCE = {"params": 0.01, "flops": 0.02}
 """The relative size difference of models that count as equally large.
 
@@ -37,8 +37,10 @@ APART = ("latency_ms", "flops", "train_s")
 """Costs that may tell models of equal size apart, the best first."""
 MIN_SPREAD = 1.02
 """The least ratio of the largest to the smallest cost at which models differ in it."""
-CLOCK_KEYS = ("device", "phase", "engine", "dtype", "batch_size")
-"""Workload columns that affect latency; all points of a figure share them."""
+STEP_COSTS = {"latency_ms": ("latency_low_ms", "latency_high_ms"), "peak_memory_bytes": ()}
+"""The costs of one step, with the columns of their bounds."""
+WORKLOAD_KEYS = ("device", "phase", "engine", "dtype", "batch_size")
+"""Columns that determine what a step costs; all points of a figure share them."""
 GROUP = ("task", "seq_len", "budget", "match")
 """Models are compared if they agree in these columns."""
 
@@ -165,7 +167,7 @@ def trained_rows(rows: pandas.DataFrame, scores: Mapping[str, SeedScores], axes:
     """Return one row per trained model, sorted by task, length and budget.
 
     Adds `x` and `y` with bounds to the prepared table; `label` is the model. Several cells may share a training: the first in plan order with a
-    known x represents it. Latencies all come from one workload, the first that was timed; rows timed otherwise have no x.
+    known x represents it. The costs of a step all come from one workload, the first that has one; rows measured otherwise have no x.
 
     If parameters were matched and the budget covers the whole model, `x` for params is the budget, so that matched models have equal x. `x_doubtful`
     marks an x of unknown error. Raises RequestError if x or y was not measured, or if no two trained models share a task and a length.
@@ -173,8 +175,8 @@ def trained_rows(rows: pandas.DataFrame, scores: Mapping[str, SeedScores], axes:
     frame = prepare(rows)
     frame = frame[frame[axes.y].notna()].copy()
     _require_values(frame, axes)
-    if axes.x == "latency_ms":
-        frame.loc[~_same_clock(frame), ["latency_ms", "latency_low_ms", "latency_high_ms"]] = None
+    if axes.x in STEP_COSTS:
+        frame.loc[~_measured_alike(frame, axes.x), [axes.x, *STEP_COSTS[axes.x]]] = None
     frame["training"] = [scores[cell].training if cell in scores else cell for cell in frame["cell_id"]]
     known = frame[frame[axes.x].notna()].drop_duplicates("training")
     chosen = pandas.concat([known, frame[~frame["training"].isin(known["training"])].drop_duplicates("training")]).sort_index()
@@ -255,9 +257,11 @@ def _require_values(frame: pandas.DataFrame, axes: Axes) -> None:
         )
 
 
-def _same_clock(frame: pandas.DataFrame) -> pandas.Series:
-    first = frame[frame["latency_ms"].notna()].iloc[0]
-    return (frame[list(CLOCK_KEYS)] == first[list(CLOCK_KEYS)]).all(axis=1)
+def _measured_alike(frame: pandas.DataFrame, cost: str) -> pandas.Series:
+    """Select the rows of the first workload that has this cost, without predicted memory."""
+    first = frame[frame[cost].notna()].iloc[0]
+    is_predicted = (frame["memory_source"] == PREDICTED) & (cost == "peak_memory_bytes")
+    return (frame[list(WORKLOAD_KEYS)] == first[list(WORKLOAD_KEYS)]).all(axis=1) & ~is_predicted
 
 
 def _with_bounds(frame: pandas.DataFrame, axes: Axes) -> pandas.DataFrame:

@@ -82,7 +82,7 @@ def test_equal_data_give_equal_bytes(data: Study, tmp_path: Path) -> None:
         assert path.read_bytes() == (tmp_path / "b" / path.relative_to(tmp_path / "a")).read_bytes()
 
 
-@pytest.mark.parametrize("x", ["params", "flops", "latency_ms", "train_s"])
+@pytest.mark.parametrize("x", ["params", "flops", "latency_ms", "peak_memory_bytes", "train_s"])
 def test_every_cost_can_be_drawn(x: str, data: Study, tmp_path: Path) -> None:
     write_comparison(found_in(data, x), tmp_path)
     assert (tmp_path / "figures" / f"compare_{x}_accuracy.png").stat().st_size > 10_000
@@ -124,17 +124,31 @@ def test_a_front_at_one_size_says_what_tells_models_apart(make_small: Callable[.
     assert "--x latency_ms" not in page(make_small(at_budget, untimed))
 
 
-def test_a_latency_is_never_compared_across_workloads(make_data: Callable[..., Study]) -> None:
+@pytest.mark.parametrize("cost", ["latency_ms", "peak_memory_bytes"])
+def test_the_cost_of_a_step_is_never_compared_across_workloads(cost: str, make_data: Callable[..., Study]) -> None:
     def unknown(table: pandas.DataFrame) -> None:
-        table.loc[(table["model"] == "vit") & (table["batch_size"] == 32), "latency_ms"] = None
+        table.loc[(table["model"] == "vit") & (table["batch_size"] == 32), cost] = None
 
     data = make_data(lengths=(17,), works=({"task": "digits"}, {"task": "digits", "batch_size": 1}), change=unknown)
     training = {row["cell_id"]: f"{row['model']}-{row['seq_len']}" for row in data.rows.to_dict("records")}
     scores = {cell: SeedScores(training=training[cell], seeds=s.seeds, scores=s.scores) for cell, s in scores_of(data).items()}
-    rows = trained_rows(data.rows, scores, Axes(x="latency_ms", y="accuracy")).set_index("label")
+    rows = trained_rows(data.rows, scores, Axes(x=cost, y="accuracy")).set_index("label")
     assert sorted(rows.index) == ["gmlp", "transformer", "vit"]
     assert pandas.isna(rows.loc["vit", "x"])
     assert set(rows["batch_size"]) == {32.0}
+
+
+def test_memory_stands_in_units_names_its_workload_and_is_no_prediction(make_small: Callable[..., Study], tmp_path: Path) -> None:
+    def predicted(table: pandas.DataFrame) -> None:
+        table.loc[table["model"] == "vit", "memory_source"] = "predicted"
+
+    found = found_in(make_small(at_budget, predicted), "peak_memory_bytes")
+    assert set(found.rows.loc[found.rows["x"].isna(), "label"]) == {"vit"}
+    front = dict(text_tables(found))["Pareto front: peak_memory_bytes against accuracy"]
+    assert {row[front.headers.index("on the front")] for row in front.rows} == {"certain"}
+    assert all(row[front.headers.index("peak_memory_bytes")].endswith("iB") for row in front.rows)
+    page = write_comparison(found, tmp_path).read_text()
+    assert "peak memory of a step: " in page
 
 
 def test_one_seed_says_so_everywhere(data: Study) -> None:

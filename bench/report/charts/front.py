@@ -24,6 +24,7 @@ X_LABELS = {
     "params": "parameters",
     "flops": "forward FLOPs per sample",
     "latency_ms": "latency (ms)",
+    "peak_memory_bytes": "peak memory of a step (bytes)",
     "train_s": "training time of one seed (s)",
 }
 MAX_PANELS = 6

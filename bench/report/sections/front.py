@@ -179,7 +179,7 @@ def rows_table(rows: pandas.DataFrame, planned_seeds: int) -> Table:
     time = Column(header="training time", text=lambda row: numbers.duration(1e3 * row["train_s"]))
     columns = (
         *(tables.MODEL, *task, tables.LENGTH, tables.BUDGET, tables.ACCURACY, tables.SCORE, tables.plain("front")),
-        *(tables.PARAMS, tables.FLOPS, tables.LATENCY, time, seeds, tables.TRAINING[2]),
+        *(tables.PARAMS, tables.FLOPS, tables.LATENCY, tables.MEMORY, time, seeds, tables.TRAINING[2]),
     )
     return tables.table(rows, columns, keep=("model", "n"))
 
@@ -235,4 +235,6 @@ def _x_text(row: tables.Row, axes: Axes) -> str:
         return f"{text}, unstable" if row["latency_stable"] is False else text
     if axes.x == "train_s":
         return numbers.duration(1e3 * row["x"])
+    if axes.x == "peak_memory_bytes":
+        return numbers.bytes_text(row["x"])
     return numbers.exact(row["params"]) if axes.x == "params" else numbers.count(row["x"])

@@ -10,7 +10,7 @@ import pandas
 
 from bench import numbers
 from bench.analysis.frame import work_text
-from bench.analysis.front import CLOCK_KEYS, DIFFERENCE_UNITS, EXACT, SIZE_TOLERANCE, Axes, model_place, on_front
+from bench.analysis.front import DIFFERENCE_UNITS, EXACT, SIZE_TOLERANCE, STEP_COSTS, WORKLOAD_KEYS, Axes, model_place, on_front
 from bench.analysis.ranking import ON
 from bench.analysis.significance import MCNEMAR, ONE_SEED, PAIRED_T, TWO_WAY, Comparison
 from bench.report.charts.front import X_LABELS
@@ -166,11 +166,11 @@ def unit_text(comparisons: Sequence[Comparison], axes: Axes) -> list[str]:
 
 
 def workload_text(rows: pandas.DataFrame, axes: Axes) -> list[str]:
-    """Name the timed workload if x is a latency."""
-    timed = rows[rows["x"].notna()]
-    if axes.x != "latency_ms" or timed.empty:
+    """Name the measured workload if x is the cost of a step."""
+    measured = rows[rows["x"].notna()]
+    if axes.x not in STEP_COSTS or measured.empty:
         return []
-    return ["latency of " + ", ".join(work_text(key, timed[key].iloc[0]) for key in CLOCK_KEYS)]
+    return [f"{_noun(axes.x)}: " + ", ".join(work_text(key, measured[key].iloc[0]) for key in WORKLOAD_KEYS)]
 
 
 def seeds_text(num: float, planned: int) -> str:
