@@ -42,7 +42,7 @@ TRAINED_4M = {model: f"2026-11-25_cpu_cifar10_4m_{model}" for model in ("gmlp", 
 TRAINING_SPEED = "2026-11-20_cpu_training_speed"
 TRAINING_SPEED_4M = {"fp32": "2026-11-25_cpu_training_speed_4m", "bf16 autocast": "2026-11-25_cpu_training_speed_4m_bf16"}
 TOKEN_MIXING, TOKEN_MIXING_TIMES = "2026-11-21_cpu_token_mixing", "2026-11-23_cpu_token_mixing"
-VISION, GATING = "2026-11-21_cpu_vision_recipe", "2026-11-21_cpu_spatial_gating"
+VISION, GATING = "2026-11-21_cpu_vision_recipe", "2026-11-25_cpu_spatial_gating"
 REVERSE, REVERSE_LONGER = "2026-11-21_cpu_reverse", "2026-11-21_cpu_reverse_longer"
 
 

@@ -18,7 +18,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 EXPECTED = {
     "2026-11-23_cpu_sequence_length": ["relative-time", "memory", "flops-crossing", "quadratic-bytes", "exponents", "quality"],
     "2026-11-23_cpu_three_families": ["relative-time", "memory", "quality", "training-curves", "roofline"],
-    "2026-11-21_cpu_spatial_gating": ["effects"],
+    "2026-11-25_cpu_spatial_gating": ["effects"],
     "2026-11-20_cpu_published_pairs": ["flops-crossing"],
 }
 MAX_TITLE_WORDS = 17
