@@ -154,7 +154,7 @@ def test_a_stored_run_with_the_older_records_compares(tmp_path: Path, answer: An
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--x", "memory"), ("'memory'", "params, flops, latency_ms, train_s")),
+        (("--x", "memory"), ("'memory'", "params, flops, latency_ms, peak_memory_bytes, train_s")),
         (("--y", "loss"), ("'loss'", "accuracy, score")),
         (("--x", "flops"), ("flops was not measured", "--metrics")),
         (("--y", "score"), ("no model", "score", "--metrics")),
