@@ -174,9 +174,10 @@ def trained_rows(rows: pandas.DataFrame, scores: Mapping[str, SeedScores], axes:
     """
     frame = prepare(rows)
     frame = frame[frame[axes.y].notna()].copy()
+    frame.loc[frame["memory_source"] == PREDICTED, "peak_memory_bytes"] = None
     _require_values(frame, axes)
     if axes.x in STEP_COSTS:
-        frame.loc[~_measured_alike(frame, axes.x), [axes.x, *STEP_COSTS[axes.x]]] = None
+        frame.loc[~_same_workload(frame, axes.x), [axes.x, *STEP_COSTS[axes.x]]] = None
     frame["training"] = [scores[cell].training if cell in scores else cell for cell in frame["cell_id"]]
     known = frame[frame[axes.x].notna()].drop_duplicates("training")
     chosen = pandas.concat([known, frame[~frame["training"].isin(known["training"])].drop_duplicates("training")]).sort_index()
@@ -257,11 +258,9 @@ def _require_values(frame: pandas.DataFrame, axes: Axes) -> None:
         )
 
 
-def _measured_alike(frame: pandas.DataFrame, cost: str) -> pandas.Series:
-    """Select the rows of the first workload that has this cost, without predicted memory."""
+def _same_workload(frame: pandas.DataFrame, cost: str) -> pandas.Series:
     first = frame[frame[cost].notna()].iloc[0]
-    is_predicted = (frame["memory_source"] == PREDICTED) & (cost == "peak_memory_bytes")
-    return (frame[list(WORKLOAD_KEYS)] == first[list(WORKLOAD_KEYS)]).all(axis=1) & ~is_predicted
+    return (frame[list(WORKLOAD_KEYS)] == first[list(WORKLOAD_KEYS)]).all(axis=1)
 
 
 def _with_bounds(frame: pandas.DataFrame, axes: Axes) -> pandas.DataFrame:

@@ -150,6 +150,12 @@ def test_memory_stands_in_units_names_its_workload_and_is_no_prediction(make_sma
     page = write_comparison(found, tmp_path).read_text()
     assert "peak memory of a step: " in page
 
+    def all_predicted(table: pandas.DataFrame) -> None:
+        table["memory_source"] = "predicted"
+
+    with pytest.raises(RequestError, match="peak_memory_bytes was not measured"):
+        found_in(make_small(at_budget, all_predicted), "peak_memory_bytes")
+
 
 def test_one_seed_says_so_everywhere(data: Study) -> None:
     found = found_in(data, num_seeds=1)
