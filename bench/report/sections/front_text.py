@@ -170,7 +170,9 @@ def workload_text(rows: pandas.DataFrame, axes: Axes) -> list[str]:
     measured = rows[rows["x"].notna()]
     if axes.x not in STEP_COSTS or measured.empty:
         return []
-    return [f"{_noun(axes.x)}: " + ", ".join(work_text(key, measured[key].iloc[0]) for key in WORKLOAD_KEYS)]
+    *keys, batch = WORKLOAD_KEYS
+    work = [work_text(key, measured[key].iloc[0]) for key in keys]
+    return [f"{_noun(axes.x)}: {', '.join([*work, f'batch {numbers.whole(measured[batch].iloc[0])}'])}"]
 
 
 def seeds_text(num: float, planned: int) -> str:
