@@ -24,8 +24,9 @@ from models.layers.head import Head, head_cost
 from models.layers.initialise import initialise_linears
 from models.layers.normalisation import NORMS
 from models.layers.options import Option, Value, read_options, reference_config, split_choice
-from models.layers.padding import with_class_token
+from models.layers.padding import with_class_token, zero_padding
 from models.layers.shape import POOLS, Interface, Shape, require_divisible, require_non_negative, require_one_of
+from models.layers.short_convolution import ShortConvolution, short_convolution
 from models.mixers.depthwise_convolution import CONVOLUTIONS
 
 NOMINAL_FFN_RATIO = 4
@@ -80,6 +81,8 @@ class Config:
     `mixer`: a mixer of `bench list mixers` that keeps the width, optionally with its own options: `window_attention:window=8`.
     `reach`: `window` or `kernel_size` of a mixer that has one (0: the mixer's default).
     `positions`: `learned`, `none` or `sinusoidal`.
+    `short_convolution`: size of a causal convolution in each channel over the embedded tokens, class token included (0: none). With 2,
+        each token also carries the one before it, whatever the mixer (arXiv 2212.14052, Sec. 3, where it is a part of the mixer).
     `convolution`: formulation of a depthwise convolution, `native` or `products`; both give the same answers.
     `norm`: `layer` or `batch`.
     `residual`: `pre`, `post`, `inner` or `none`. A final norm follows the blocks, except with `post`.
@@ -96,6 +99,7 @@ class Config:
     mixer: str = "depthwise_convolution"
     reach: int = 0
     positions: str = "learned"
+    short_convolution: int = 0
     convolution: str = "native"
     norm: str = "layer"
     residual: str = "pre"
@@ -113,6 +117,9 @@ class Config:
         require_one_of("residual", self.residual, tuple(RESIDUALS))
         require_one_of("activation", self.activation, tuple(ACTIVATIONS))
         require_non_negative("head_hidden", self.head_hidden)
+        require_non_negative("short_convolution", self.short_convolution)
+        if self.short_convolution == 1:
+            raise ValueError("short_convolution must be 0 (none) or at least 2, not 1: one token alone is no convolution")
         require_one_of("formulation", self.formulation, FORMULATIONS)
         # also for mixers without heads, so that mixers can replace each other at the same sizes
         require_divisible("width", self.shape.width, "heads", self.shape.heads)
@@ -209,6 +216,10 @@ class MetaFormer(nn.Module):
         shape, interface = config.shape, config.interface
         self.pool = interface.pooling(config.pool)
         self.embedding = Embedding(shape, interface, pool=self.pool, positions=config.positions)
+        self.short_convolution = None
+        if config.short_convolution:
+            formulation = "products" if config.formulation == "reference" else config.convolution
+            self.short_convolution = ShortConvolution(shape.width, config.short_convolution, convolution=formulation)
         self.blocks = nn.ModuleList(MixerBlock(config) for _ in range(shape.depth))
         self.norm = None if RESIDUALS[config.residual].norms_sum else NORMS[config.norm](shape.width)
         self.head = Head(shape.width, interface.num_classes, pool=self.pool, hidden=config.head_hidden)
@@ -221,6 +232,8 @@ class MetaFormer(nn.Module):
         """
         valid = with_class_token(valid, self.pool)
         tokens = self.embedding(data)
+        if self.short_convolution is not None:
+            tokens = self.short_convolution(tokens if valid is None else zero_padding(tokens, valid))
         for block in self.blocks:
             tokens = block(tokens, valid)
         if self.norm is not None:
@@ -246,9 +259,11 @@ def cost(config: Config) -> Cost:
         + Cost((layer_norm("norm_feed_forward", width),))
         + feed_forward_cost(width, ffn_width).within("feed_forward")
     )
+    neighbours = (short_convolution("short_convolution", width, size, scope="embedding"),) if (size := config.short_convolution) else ()
     last = () if RESIDUALS[config.residual].norms_sum else (layer_norm("norm", width, scope="head"),)
     return (
         embedding_cost(config.shape, config.interface, pool=pool, positions=config.positions).within("embedding")
+        + Cost(neighbours)
         + block.repeated(config.shape.depth).within("blocks")
         + Cost(last).within("head")
         + head_cost(width, config.interface.num_classes, pool=pool, hidden=config.head_hidden).within("head")

@@ -56,6 +56,6 @@ class ShortConvolution(nn.Module):
         return self.convolve(F.pad(tokens, (0, 0, *self.margin)), self.weight, self.bias)
 
 
-def short_convolution(name: str, width: int, size: int) -> Term:
+def short_convolution(name: str, width: int, size: int, *, scope: str = "blocks") -> Term:
     """Return the cost: `size` multiply-adds per token and channel, products with zeros included."""
-    return Term(name=name, params=constant(width * size + width), macs=N * (width * size))
+    return Term(name=name, scope=scope, params=constant(width * size + width), macs=N * (width * size))

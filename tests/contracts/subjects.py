@@ -266,9 +266,11 @@ def mixer_subject(name: str, chosen: Mapping[str, Any], *, pooled: bool) -> Subj
 
 
 def _family_reached(config: Any) -> Callable[[int], range]:
-    """`gmlp` mixes by its gating, `metaformer` by its mixer, and attention reads everything."""
+    """`gmlp` mixes by its gating, `metaformer` by its mixer after a short convolution, and attention reads everything."""
     mixer = getattr(config, "gating", getattr(config, "mixer", "attention"))
-    return _reached(mixer, getattr(config, "mixing", config), depth=config.shape.depth)
+    in_blocks = _reached(mixer, getattr(config, "mixing", config), depth=config.shape.depth)
+    later = max(getattr(config, "short_convolution", 0) - 1, 0)
+    return lambda place: range(in_blocks(place).start, in_blocks(place + later).stop)
 
 
 def _reached(mixer: str, config: Any, *, depth: int) -> Callable[[int], range]:

@@ -150,6 +150,27 @@ def test_a_window_over_all_tokens_is_attention() -> None:
             assert_close_to_largest(local(data), expected, 1e-4)
 
 
+def test_a_short_convolution_before_the_blocks_mixes_each_token_with_those_before_it() -> None:
+    interface = Interface(input="tokens", output="tokens", num_classes=4)
+    found = metaformer.Config(shape=SHAPE, interface=interface, mixer="identity", short_convolution=3)
+    model = metaformer.build(found)
+    torch.manual_seed(0)
+    randomise(model)
+    ids, valid = torch.randint(200, (2, 17)), torch.ones(2, 17, dtype=torch.bool)
+    changed, valid[:, 3:5] = ids.clone(), False
+    changed[:, 4] += 1
+    with torch.no_grad():
+        differs = (model(ids) != model(changed)).any(dim=2)[0]
+        assert differs.nonzero().flatten().tolist() == [4, 5, 6]
+        assert torch.equal(model(ids, valid)[:, 5:], model(changed, valid)[:, 5:])
+        reference = metaformer.build(dataclasses.replace(found, formulation="reference"))
+        reference.load_state_dict(model.state_dict())
+        assert_close_to_largest(reference(ids), model(ids), 1e-5)
+    term = next(term for term in metaformer.cost(found).terms if term.name == "short_convolution")
+    assert (term.scope, term.params.at(17), term.macs.at(17)) == ("embedding", 3 * 16 + 16, 17 * 3 * 16)
+    assert sum(parameter.numel() for parameter in model.parameters()) == metaformer.cost(found).params().at(17)
+
+
 def test_every_mixer_that_keeps_the_width_can_be_held() -> None:
     assert set(metaformer.mixer_names()) == set(catalog.names("mixers")) - {"spatial_gating"}
 
@@ -172,6 +193,8 @@ def test_reach_is_the_size_that_the_mixer_names(mixer: str, field: str) -> None:
     [
         ({"mixer": "attention", "reach": 5}, "reach must be 0 with mixer=attention"),
         ({"mixer": "identity", "reach": 5}, "reach must be 0 with mixer=identity"),
+        ({"short_convolution": -1}, "short_convolution must be zero or a positive whole number, not -1"),
+        ({"short_convolution": 1}, r"short_convolution must be 0 \(none\) or at least 2, not 1"),
         ({"reach": -1}, "reach must be zero or a positive whole number"),
         ({"reach": 4}, "kernel_size must be odd"),
         ({"mixer": "window_attention", "reach": 1}, "window must be at least 2"),
