@@ -10,7 +10,8 @@ since chunks take many small ones; FFTs between them.
 What is lost is memory. A state of fixed size cannot hold all of n / 4 pairs: associative recall falls as n grows, the sooner
 the smaller the state, and least with the delta rule, which overwrites what a key held before. A convolution mixes by
 distance, not by content, so two blocks of it do not find a key. Copying from n / 2 tokens away is one shift, which any
-filter over all distances holds, a fixed state not. On images all are about equal, because neighbours carry the label; on questions too, because few words do.
+filter over all distances holds, a fixed state not. On images all are about equal, because neighbours carry the label; on
+questions too, because few words tell their class.
 
 Every mixer stands in the same block, at equal parameters and its own best learning rate of a search with equal trials. On
 images and questions gMLP and the Transformer stand beside them as published, apart from the mean over tokens. Trained models

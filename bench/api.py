@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     import pandas
 
     from bench.analysis.diff import TwoRuns
-    from bench.analysis.front import CostAgainstQuality
     from bench.analysis.study import Study
+    from bench.report.sections.front import Fronts
     from bench.report.tables import Table
     from bench.spec import Plan
 
@@ -132,7 +132,7 @@ class RunResult(Shown):
 class CompareResult(Shown):
     """Cost against quality in one run.
 
-    `front`: the models on the Pareto front: cost x, quality y, and whether its place there is certain.
+    `front`: the models on the Pareto front of each cost: cost x, quality y, and whether its place there is certain.
     `tests`: every tested difference, with interval, p value and verdict.
     `answer`: the front and the differences in sentences.
     """
@@ -140,7 +140,7 @@ class CompareResult(Shown):
     front: pandas.DataFrame
     tests: pandas.DataFrame
     answer: str
-    _found: CostAgainstQuality = field(repr=False)
+    _fronts: Fronts = field(repr=False)
 
     def __repr__(self) -> str:
         return f"CompareResult({self.answer})"
@@ -151,7 +151,7 @@ class CompareResult(Shown):
         from bench.report.notebook import svgs_of
         from bench.report.sections.front import figure
 
-        return svgs_of(lambda: [figure(self._found)])
+        return svgs_of(lambda: [figure(self._fronts)])
 
     def _sentences(self) -> tuple[str, ...]:
         return (self.answer,)
@@ -159,7 +159,7 @@ class CompareResult(Shown):
     def _tables(self) -> Mapping[str, Table | pandas.DataFrame]:
         from bench.report.sections.front import text_tables
 
-        return dict(text_tables(self._found))
+        return dict(text_tables(self._fronts))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -285,7 +285,7 @@ def compare(
     run: RunFolder,
     out: Annotated[Path | None, flag("Also write page and figure into this folder.", "FOLDER", parse=named_path)] = None,
 ) -> CompareResult:
-    """Compare cost with quality in one run: Pareto front and significant differences.
+    """Compare quality with one or more costs in one run: Pareto fronts and significant differences.
 
     Raises RequestError, a ValueError.
 
@@ -296,12 +296,12 @@ def compare(
     from bench.report.sections.front import json_of, notes
     from bench.running.store import read_run
 
-    found = compare_in(read_run(run), options.x, options.y)
+    fronts = compare_in(read_run(run), options.x, options.y)
     if out:
-        write_comparison(found, out)
-    data = json_of(found)
+        write_comparison(fronts, out)
+    data = json_of(fronts)
     tests = [{**test, "first": test["first"]["label"], "second": test["second"]["label"]} for test in data["comparisons"]]
-    return CompareResult(front=_frame(data["front"]), tests=_frame(tests), answer=" ".join(notes(found)), _found=found)
+    return CompareResult(front=_frame(data["front"]), tests=_frame(tests), answer=" ".join(notes(fronts)), _fronts=fronts)
 
 
 @in_python

@@ -26,7 +26,7 @@ from bench.measure import environment
 from bench.planning import completion
 from bench.planning.flags import Flags, announce_data_root, settings_on, to_recipe, to_request, to_settings, with_lengths_of
 from bench.planning.jobs import CORRUPTED, RETRIES
-from bench.planning.values import flag, named_path, plugin, several, several_of, switch
+from bench.planning.values import entries, flag, named_path, plugin, several, several_of, switch
 from bench.report import console_views
 from bench.running.executors import DEFAULT_EXECUTOR
 from bench.running.signals import Stop
@@ -113,8 +113,14 @@ class CompareOptions:
     """Flags of `compare`."""
 
     x: Annotated[
-        str, flag("Cost: params, flops, latency_ms, peak_memory_bytes, train_s (default: first that differs).", "COST", names=["--x"])
-    ] = ""
+        tuple[str, ...],
+        flag(
+            "Costs, one or more: params, flops, latency_ms, peak_memory_bytes, train_s (default: first that differs).",
+            "LIST",
+            parse=entries,
+            names=["--x"],
+        ),
+    ] = ()
     y: Annotated[str, flag("Quality: accuracy (default) or score.", "QUALITY", names=["--y"])] = ""
 
 

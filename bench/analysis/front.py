@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import pandas
@@ -52,20 +53,18 @@ class Axes:
     x: str
     y: str
 
-    @property
-    def name(self) -> str:
-        return f"compare_{self.x}_{self.y}"
 
+def compare_in(stored: StoredRun, costs: Sequence[str] = (), y: str = "") -> tuple[CostAgainstQuality, ...]:
+    """Compare quality with each of `costs` in a run; all have the same trained models and tests.
 
-def compare_in(stored: StoredRun, x: str = "", y: str = "") -> CostAgainstQuality:
-    """Compare cost with quality in a run.
-
-    Without `x`, the cost is the first that differs between models; without `y`, the quality is accuracy. Raises RequestError for an unknown axis,
-    or if there is nothing to compare.
+    Without `costs`, the cost is the first that differs between models; without `y`, the quality is accuracy. Models of an ablation are named as its
+    arms. Raises RequestError for an unknown axis, or if there is nothing to compare.
     """
     known, quality = study(stored), y or "accuracy"
-    axes = choose_axes(x or varying_cost(known, quality) or "params", quality)
-    return front_of(known, axes, {task: _chance(task) for task in known.rows["task"].dropna().unique()})
+    chance = {task: _chance(task) for task in known.rows["task"].dropna().unique()}
+    arms = {cell: arm.name for part in known.plan.parts for arm in part.arms for cell in arm.cells}
+    chosen = dict.fromkeys(costs or [varying_cost(known, quality) or "params"])
+    return tuple(front_of(known, choose_axes(x, quality), chance, arms) for x in chosen)
 
 
 def _chance(task: str) -> float | None:
@@ -122,13 +121,16 @@ class CostAgainstQuality:
     apart: str = ""
 
 
-def front_of(study: Study, axes: Axes, chance: Mapping[str, float | None]) -> CostAgainstQuality:
+def front_of(
+    study: Study, axes: Axes, chance: Mapping[str, float | None], names: Mapping[str, str] = MappingProxyType({})
+) -> CostAgainstQuality:
     """Select trained models, find the front and test differences.
 
-    `chance`: the score of guessing, by task. Raises RequestError if there is nothing to compare.
+    `chance`: the score of guessing, by task. `names`: by cell id, in place of the model's. Raises RequestError if there is nothing to compare.
     """
     plan, scores = study.plan, study.scores
     chosen = with_flops(trained_rows(study.rows, scores, axes), plan)
+    chosen["label"] = [names.get(cell, label) for cell, label in zip(chosen["cell_id"], chosen["label"], strict=True)]
     arrays = {cell: found.scores for cell, found in scores.items()}
     comparisons = _compared(study, chosen)
     return CostAgainstQuality(
@@ -222,13 +224,14 @@ def all_seeds_lost(rows: pandas.DataFrame, plan: Plan) -> tuple[str, ...]:
     """
     planned = {p.cell.cell_id for p in plan.cells if is_trained(p.cell, plan)}
     frame = prepare(rows)
+    frame["label"] = frame["model"]
     lost = frame[frame["cell_id"].isin(planned) & frame["accuracy"].isna() & frame["score"].isna()]
     return tuple(dict.fromkeys(model_place(row) for row in lost.to_dict("records")))
 
 
 def model_place(row: Mapping[str, Any]) -> str:
     """Name a trained model for a list."""
-    return f"{row['model']}, n = {row['seq_len']:.0f}, {row['size']}"
+    return f"{row['label']}, n = {row['seq_len']:.0f}, {row['size']}"
 
 
 def unmeasured(rows: pandas.DataFrame) -> tuple[str, ...]:

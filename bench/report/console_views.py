@@ -13,8 +13,11 @@ from models.layers.options import option_text
 
 if TYPE_CHECKING:
     from bench.analysis.diff import BoundCheck, TwoRuns
-    from bench.analysis.front import CostAgainstQuality
     from bench.analysis.study import Study
+    from bench.report.sections.front import Fronts
+
+MAX_COMPARISONS = 60
+"""The most rows of a comparison's table on the terminal."""
 
 
 def write_tables(study: Study, folder: Path) -> None:
@@ -62,29 +65,31 @@ def show_answer(study: Study) -> None:
     console.print_lines("", *answer_sentences(study))
 
 
-def show_comparison(found: CostAgainstQuality, run: Path, folder: Path, as_json: bool) -> Path:
+def show_comparison(fronts: Fronts, run: Path, folder: Path, as_json: bool) -> Path:
     """Print and write a run's cost against quality; return the page's path.
 
-    Prints the front, the significant differences and the trained models, as text or as one JSON document. Writes the page and its figure into
-    `folder`.
+    Prints the front, the significant differences and the trained models, as text or as one JSON document. Writes the page, which has every table
+    whole, and its figure into `folder`.
     """
     from bench.report.sections.front import json_of, notes, text_tables
 
     if as_json:
-        console.print_json({**json_of(found), "run": str(run)})
+        console.print_json({**json_of(fronts), "run": str(run)})
     else:
-        for title, table in text_tables(found):
-            console.print_table(table.headers, table.rows, table.numeric, title=f"\n{title}")
-        console.print_lines("", *notes(found))
-    return write_comparison(found, folder)
+        for title, table in text_tables(fronts):
+            shown = table.rows[:MAX_COMPARISONS]
+            more = f" ({len(shown)} of {len(table.rows)}; the page has all)" if len(shown) < len(table.rows) else ""
+            console.print_table(table.headers, shown, table.numeric, title=f"\n{title}{more}")
+        console.print_lines("", *notes(fronts))
+    return write_comparison(fronts, folder)
 
 
-def write_comparison(found: CostAgainstQuality, folder: Path) -> Path:
+def write_comparison(fronts: Fronts, folder: Path) -> Path:
     """Write the page of a comparison and its figure; return the page's path."""
     from bench.report.sections import front
 
-    writing(folder, lambda: front.write_comparison(found, folder))
-    return folder / f"{found.axes.name}.md"
+    writing(folder, lambda: front.write_comparison(fronts, folder))
+    return folder / f"{front.name_of(fronts)}.md"
 
 
 def show_two_runs(found: TwoRuns, check: BoundCheck | None, folder: Path | None, form: str) -> None:

@@ -14,9 +14,10 @@ import pytest
 
 from bench.analysis.front import Axes, CostAgainstQuality, choose_axes, front_of, trained_rows, varying_cost
 from bench.analysis.study import Study
-from bench.report.charts.front import draw_front
+from bench.report.charts.front import X_LABELS, draw_fronts
 from bench.report.charts.style import series_styles
 from bench.report.sections.front import json_of, notes, text_tables, write_comparison
+from bench.report.sections.front_text import verdict_sentence
 from bench.running.table import SeedScores
 from bench.spec import RequestError
 
@@ -66,7 +67,7 @@ def make_small(make_data: Callable[..., Study]) -> Callable[..., Study]:
 
 
 def test_the_page_holds_verdicts_front_and_rows(data: Study, tmp_path: Path) -> None:
-    page = write_comparison(found_in(data), tmp_path).read_text()
+    page = write_comparison([found_in(data)], tmp_path).read_text()
     assert "| gmlp | vit |" in page
     assert "gmlp above vit" in page
     assert "no significant difference" in page
@@ -77,19 +78,52 @@ def test_the_page_holds_verdicts_front_and_rows(data: Study, tmp_path: Path) -> 
 
 def test_equal_data_give_equal_bytes(data: Study, tmp_path: Path) -> None:
     for name in ("a", "b"):
-        write_comparison(found_in(data), tmp_path / name)
+        write_comparison([found_in(data)], tmp_path / name)
     for path in (tmp_path / "a").rglob("*.*"):
         assert path.read_bytes() == (tmp_path / "b" / path.relative_to(tmp_path / "a")).read_bytes()
 
 
 @pytest.mark.parametrize("x", ["params", "flops", "latency_ms", "peak_memory_bytes", "train_s"])
 def test_every_cost_can_be_drawn(x: str, data: Study, tmp_path: Path) -> None:
-    write_comparison(found_in(data, x), tmp_path)
+    write_comparison([found_in(data, x)], tmp_path)
     assert (tmp_path / "figures" / f"compare_{x}_accuracy.png").stat().st_size > 10_000
 
 
+COSTS = ("latency_ms", "flops", "peak_memory_bytes")
+
+
+def test_several_costs_stand_in_one_table_and_one_figure(data: Study, tmp_path: Path) -> None:
+    fronts = [found_in(data, x) for x in COSTS]
+    titles = [title for title, _ in text_tables(fronts)]
+    assert titles == ["Trained models", "Comparisons"]
+    rows = dict(text_tables(fronts))["Trained models"]
+    for found in fronts:
+        place = rows.headers.index(f"front by {found.axes.x}")
+        assert [row[place] for row in rows.rows] == list(found.rows["front"].fillna(""))
+        assert f"Front of accuracy against {X_LABELS[found.axes.x].partition(' (')[0]}: " in " ".join(notes(fronts))
+    page = write_comparison(fronts, tmp_path)
+    assert page.name == "compare_latency_ms_flops_peak_memory_bytes_accuracy.md"
+    assert "--x latency_ms,flops,peak_memory_bytes --y accuracy" in page.read_text()
+    drawn = (page.parent / "figures" / f"{page.stem}.svg").read_text()
+    assert drawn.count('id="front"') == 2 * len(COSTS)
+    assert drawn.count('id="label-gmlp-') == 2  # a name at the end of each row
+    assert {entry["cost"] for entry in json_of(fronts)["front"]} == set(COSTS)
+    assert json_of(fronts)["x"] == ",".join(COSTS)
+
+
+def test_sentences_list_few_pairs_and_count_the_others(make_small: Callable[..., Study]) -> None:
+    one = found_in(make_small(at_budget)).comparisons[0]
+    many = [replace(one, first=f"model {number}", p_adjusted=p) for p in (0.001, 0.5) for number in range(15)]
+    above, equal = verdict_sentence(many)
+    assert above.startswith("15 of 30 differences are significant")
+    assert above.count(" above ") == 8
+    assert above.endswith("; 7 more pairs in the table.")
+    assert equal.endswith("; 7 more pairs in the table.")
+    assert "more pairs" not in " ".join(verdict_sentence(many[:8]))
+
+
 def test_the_level_of_guessing_is_drawn_where_the_axis_reaches_it(data: Study, tmp_path: Path) -> None:
-    near, far = write_comparison(found_in(data, chance=0.86), tmp_path / "near"), write_comparison(found_in(data), tmp_path / "far")
+    near, far = write_comparison([found_in(data, chance=0.86)], tmp_path / "near"), write_comparison([found_in(data)], tmp_path / "far")
     drawn = [(page.parent / "figures" / "compare_params_accuracy.svg").read_text().count('id="chance"') for page in (near, far)]
     assert drawn == [2, 0]
 
@@ -114,7 +148,7 @@ def test_the_cost_by_default_is_the_first_that_tells_models_apart(data: Study, m
 
 def test_a_front_at_one_size_says_what_tells_models_apart(make_small: Callable[..., Study], tmp_path: Path) -> None:
     def page(data: Study, x: str = "params") -> str:
-        return write_comparison(found_in(data, x), tmp_path).read_text()
+        return write_comparison([found_in(data, x)], tmp_path).read_text()
 
     def untimed(rows: pandas.DataFrame) -> None:
         rows["latency_ms"], rows["flops"] = None, 1e6
@@ -144,10 +178,10 @@ def test_memory_stands_in_units_names_its_workload_and_is_no_prediction(make_sma
 
     found = found_in(make_small(at_budget, predicted), "peak_memory_bytes")
     assert set(found.rows.loc[found.rows["x"].isna(), "label"]) == {"vit"}
-    front = dict(text_tables(found))["Pareto front: peak_memory_bytes against accuracy"]
+    front = dict(text_tables([found]))["Pareto front: peak_memory_bytes against accuracy"]
     assert {row[front.headers.index("on the front")] for row in front.rows} == {"certain"}
     assert all(row[front.headers.index("peak_memory_bytes")].endswith("iB") for row in front.rows)
-    page = write_comparison(found, tmp_path).read_text()
+    page = write_comparison([found], tmp_path).read_text()
     assert "peak memory of a step: " in page
 
     def all_predicted(table: pandas.DataFrame) -> None:
@@ -159,29 +193,29 @@ def test_memory_stands_in_units_names_its_workload_and_is_no_prediction(make_sma
 
 def test_one_seed_says_so_everywhere(data: Study) -> None:
     found = found_in(data, num_seeds=1)
-    assert "One seed: other seeds may differ." in notes(found)
-    assert not any(entry["significant"] for entry in json_of(found)["comparisons"])
+    assert "One seed: other seeds may differ." in notes([found])
+    assert not any(entry["significant"] for entry in json_of([found])["comparisons"])
 
 
 def test_a_quick_run_is_marked_in_text_page_and_json(make_small: Callable[..., Study], tmp_path: Path) -> None:
     quick, full = (found_in(make_small(quick=is_quick)) for is_quick in (True, False))
     for found, words in ((quick, True), (full, False)):
-        assert ("Quick run: measure without --quick before drawing conclusions." in notes(found)) is words
-        assert ("Quick run: " in write_comparison(found, tmp_path).read_text()) is words
-        assert json_of(found)["quick"] is words
+        assert ("Quick run: measure without --quick before drawing conclusions." in notes([found])) is words
+        assert ("Quick run: " in write_comparison([found], tmp_path).read_text()) is words
+        assert json_of([found])["quick"] is words
 
 
 def test_titles_of_the_tables(data: Study) -> None:
-    titles = [title for title, _ in text_tables(found_in(data))]
+    titles = [title for title, _ in text_tables([found_in(data)])]
     assert titles == ["Trained models", "Pareto front: params against accuracy", "Comparisons"]
 
 
 def test_training_times_leave_every_membership_uncertain(data: Study, tmp_path: Path) -> None:
     found = found_in(data, "train_s")
-    assert not any(entry["certain"] for entry in json_of(found)["front"])
-    assert any(entry["certain"] for entry in json_of(found_in(data, "latency_ms"))["front"])
-    assert "wall times of single trainings" in " ".join(notes(found))
-    assert "wall times of single trainings" in write_comparison(found, tmp_path).read_text()
+    assert not any(entry["certain"] for entry in json_of([found])["front"])
+    assert any(entry["certain"] for entry in json_of([found_in(data, "latency_ms")])["front"])
+    assert "wall times of single trainings" in " ".join(notes([found]))
+    assert "wall times of single trainings" in write_comparison([found], tmp_path).read_text()
 
 
 def test_an_unstable_latency_is_marked_and_never_certain(make_small: Callable[..., Study], tmp_path: Path) -> None:
@@ -192,14 +226,14 @@ def test_an_unstable_latency_is_marked_and_never_certain(make_small: Callable[..
     def best(table: pandas.DataFrame) -> None:
         table.loc[table["model"] == "gmlp", ["accuracy", "accuracy_low", "accuracy_high"]] = 0.99
 
-    steady = json_of(found_in(make_small(at_budget, best), "latency_ms"))["front"]
+    steady = json_of([found_in(make_small(at_budget, best), "latency_ms")])["front"]
     found = found_in(make_small(at_budget, best, shaken), "latency_ms")
     assert [(e["label"], e["certain"]) for e in steady if e["label"] == "gmlp"] == [("gmlp", True)]
-    assert [(e["label"], e["certain"]) for e in json_of(found)["front"]] == [("gmlp", False)]
-    front = dict(text_tables(found))["Pareto front: latency_ms against accuracy"]
+    assert [(e["label"], e["certain"]) for e in json_of([found])["front"]] == [("gmlp", False)]
+    front = dict(text_tables([found]))["Pareto front: latency_ms against accuracy"]
     assert "unstable" in front.rows[0][front.headers.index("latency_ms")]
-    assert "their latency is unstable" in " ".join(notes(found))
-    write_comparison(found, tmp_path)
+    assert "their latency is unstable" in " ".join(notes([found]))
+    write_comparison([found], tmp_path)
     assert (tmp_path / "figures" / "compare_latency_ms_accuracy.svg").read_text().count('id="unstable"') == 1
 
 
@@ -215,14 +249,14 @@ def test_lost_seeds_are_shown_and_nothing_is_claimed_of_their_model(make_small: 
     }
     plan = replace(data.plan, settings=replace(data.plan.settings, seeds=5))
     found = front_of(replace(data, plan=plan, scores=scores), choose_axes("params", "accuracy"), {})
-    (entry,) = json_of(found)["comparisons"]
+    (entry,) = json_of([found])["comparisons"]
     assert (entry["significant"], entry["verdict"], entry["p_adjusted"] < 0.05) == (False, "not claimed: seeds were lost", True)
-    assert "vit, n = 17, budget 250 k: 3 of 5; transformer, n = 17, budget 250 k: 0 of 5" in " ".join(notes(found))
-    tables = dict(text_tables(found))
+    assert "vit, n = 17, budget 250 k: 3 of 5; transformer, n = 17, budget 250 k: 0 of 5" in " ".join(notes([found]))
+    tables = dict(text_tables([found]))
     seeds = [row[tables["Trained models"].headers.index("seeds")] for row in tables["Trained models"].rows]
     assert seeds == ["5", "3 of 5"]
     assert tables["Comparisons"].rows[0][tables["Comparisons"].headers.index("seeds")] == "5 and 3 of 5"
-    page = write_comparison(found, tmp_path).read_text()
+    page = write_comparison([found], tmp_path).read_text()
     assert "seeds were lost, so no difference is claimed" in page
     assert "Seeds were lost (diverged, failed or not run)" in page
 
@@ -236,8 +270,8 @@ def test_models_of_their_own_sizes_are_tested_where_these_agree(
 
     found = found_in(make_small(sized, budgets=(None,)))
     assert len(found.comparisons) == tested
-    assert ("2 pairs were not tested: their parameters differ by more than 1%" in " ".join(notes(found))) is (tested == 1)
-    page = write_comparison(found, tmp_path).read_text()
+    assert ("2 pairs were not tested: their parameters differ by more than 1%" in " ".join(notes([found]))) is (tested == 1)
+    page = write_comparison([found], tmp_path).read_text()
     assert "of equal size" in page
     assert "equal budget" not in page
 
@@ -253,8 +287,8 @@ def test_models_matched_in_flops_are_tested_where_these_agree(make_small: Callab
     assert near < 3
     found = found_in(data)
     assert len(found.comparisons) == near
-    assert f"{3 - near} pair" in " ".join(notes(found))
-    assert "forward FLOPs differ by more than 2%" in " ".join(notes(found))
+    assert f"{3 - near} pair" in " ".join(notes([found]))
+    assert "forward FLOPs differ by more than 2%" in " ".join(notes([found]))
 
 
 def test_a_score_has_the_interval_of_the_table_and_differences_name_their_unit(make_small: Callable[..., Study]) -> None:
@@ -263,10 +297,10 @@ def test_a_score_has_the_interval_of_the_table_and_differences_name_their_unit(m
         table["accuracy"] = None
 
     found = found_in(make_small(at_budget, scored), y="score")
-    assert {(e["y"], e["y_low"], e["y_high"]) for e in json_of(found)["front"]} == {(0.7, 0.6, 0.75)}
-    assert {c["unit"] for c in json_of(found)["comparisons"]} == {"-MSE"}
-    assert "difference in -MSE [95 %]" in dict(text_tables(found))["Comparisons"].headers
-    assert "in -MSE, minus the mean squared error" in " ".join(notes(found))
+    assert {(e["y"], e["y_low"], e["y_high"]) for e in json_of([found])["front"]} == {(0.7, 0.6, 0.75)}
+    assert {c["unit"] for c in json_of([found])["comparisons"]} == {"-MSE"}
+    assert "difference in -MSE [95 %]" in dict(text_tables([found]))["Comparisons"].headers
+    assert "in -MSE, minus the mean squared error" in " ".join(notes([found]))
 
 
 @pytest.mark.parametrize(
@@ -275,7 +309,7 @@ def test_a_score_has_the_interval_of_the_table_and_differences_name_their_unit(m
 )
 def test_the_level_of_guessing_says_whose_it_is_and_where_it_lies(chance: float, words: str, data: Study) -> None:
     found = found_in(data)
-    figure = draw_front(found.rows, found.axes, series_styles(list(RATES)), {"digits": chance})
+    figure = draw_fronts([(found.rows, found.axes)], series_styles(list(RATES)), {"digits": chance})
     texts = {text.get_text() for plot in figure.axes for text in plot.texts}
     assert words in texts
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import pandas
@@ -16,18 +17,22 @@ from matplotlib.figure import Figure
 from bench import numbers
 from bench.analysis.front import EXACT, Axes, on_front
 from bench.analysis.ranking import ON
-from bench.report.charts.lines import LABEL_POINTS, Line, label_ends, panels
-from bench.report.charts.style import GREY, INK, SeriesStyle, display_name, slug
+from bench.analysis.series import row_values
+from bench.report.charts.lines import LABEL_POINTS, WIDTH, Line, label_ends, panel_height, panels
+from bench.report.charts.style import GREY, INK, PAPER, SeriesStyle, display_name, slug
 from bench.report.charts.ticks import linear_ticks, round_ticks, spaced
 
 X_LABELS = {
     "params": "parameters",
     "flops": "forward FLOPs per sample",
     "latency_ms": "latency (ms)",
-    "peak_memory_bytes": "peak memory of a step (bytes)",
+    "peak_memory_bytes": "peak memory of a step (MiB)",
     "train_s": "training time of one seed (s)",
 }
+MIB = 2**20
 MAX_PANELS = 6
+NARROW = 3.1
+"""Inches of a panel beside others."""
 SPREAD = 0.035
 """Spacing of points with nearly equal x, in axis widths.
 
@@ -45,24 +50,32 @@ MAX_CHANCE_STRETCH = 0.6
 NOTE_POINTS = LABEL_POINTS - 1
 
 
-def draw_front(rows: pandas.DataFrame, axes: Axes, styles: Mapping[str, SeriesStyle], chance: Mapping[str, float | None]) -> Figure:
-    """Draw trained models and the front, a panel per task and length.
+def draw_fronts(
+    fronts: Sequence[tuple[pandas.DataFrame, Axes]], styles: Mapping[str, SeriesStyle], chance: Mapping[str, float | None]
+) -> Figure:
+    """Draw trained models and the front of each cost: a row of panels per task and length, with a panel per cost.
 
-    The rows need `x` and `y` with their bounds, and the column of `with_front`. `chance`: score of guessing by task; None if unknown.
+    `fronts`: rows and axes of each cost. The rows need `x` and `y` with their bounds, and the column of `with_front`. `chance`: score of guessing by
+    task; None if unknown.
     """
-    places = list(rows.groupby(["task", "seq_len"], sort=False))[:MAX_PANELS]
-    x_limits, y_limits = _x_limits(rows), _y_limits(rows, axes, chance)
-    figure, plots = panels(len(places), [display_name(label) for label in set(rows["label"])])
-    for plot, ((task, n), panel) in zip(plots, places, strict=True):
+    rows = fronts[0][0]
+    places = list(rows.groupby(["task", "seq_len"], sort=False).groups)[:MAX_PANELS]
+    names = [display_name(label) for label in set(rows["label"])]
+    width = WIDTH if len(fronts) == 1 else NARROW
+    figure, plots = panels(len(places) * len(fronts), names, width=width, height=panel_height(names), across=len(fronts), names_at_end=True)
+    for place, (plot, ((task, n), (rows, axes))) in enumerate(zip(plots, product(places, fronts), strict=True)):
+        panel = rows[(rows["task"] == task) & (rows["seq_len"] == n)]
+        x_limits = _x_limits(rows if len(fronts) == 1 else panel)
+        y_limits = _y_limits(rows[rows["task"] == task], axes, chance)
         points = panel.assign(place=_places(panel["x"], x_limits) if axes.x in EXACT else panel["x"])
-        _set_x_axis(plot, sorted(set(panel["x"])) if axes.x == "params" else [], x_limits, X_LABELS[axes.x])
+        _set_x_axis(plot, sorted(set(panel["x"])) if axes.x == "params" else [], x_limits, axes)
         _set_y_axis(plot, y_limits, axes.y)
         _draw_front(plot, points, x_limits)
-        _mark_unstable(plot, points, axes)
         _draw_chance(plot, chance.get(str(task)), y_limits, GUESSES[axes.y])
-        lines = [_draw_series(plot, str(label), series, styles[str(label)]) for label, series in points.groupby("label", sort=False)]
-        label_ends(plot, lines)
-        plot.set_title(f"{task}, n = {n:.0f}" if len(places) > 1 else "")
+        lines = [_draw_series(plot, str(label), series, styles[str(label)], axes) for label, series in points.groupby("label", sort=False)]
+        if (place + 1) % len(fronts) == 0:
+            label_ends(plot, lines)
+        plot.set_title(f"{task}, n = {n:.0f}" if len(places) > 1 and place % len(fronts) == 0 else "")
     return figure
 
 
@@ -106,27 +119,29 @@ def _draw_front(plot: Plot, points: pandas.DataFrame, limits: tuple[float, float
         )
 
 
-def _draw_series(plot: Plot, label: str, series: pandas.DataFrame, style: SeriesStyle) -> Line:
+def _draw_series(plot: Plot, label: str, series: pandas.DataFrame, style: SeriesStyle, axes: Axes) -> Line:
     bars: dict[str, Any] = {"yerr": _bar_lengths(series, "y")}
     if series["x_low"].notna().any():
         bars["xerr"] = _bar_lengths(series, "x")
     plot.errorbar(series["place"], series["y"], fmt="none", ecolor=style.color, elinewidth=1.2, capsize=3, **bars)
     ordered = series.sort_values("place")
     plot.plot(ordered["place"], ordered["y"], linestyle="", marker=style.marker, color=style.color, gid=f"series-{slug(label)}")
+    unstable = ordered[[is_unstable(row, axes) for row in row_values(ordered)]]
+    if len(unstable):
+        drawn = plot.plot(unstable["place"], unstable["y"], linestyle="", marker=style.marker, color=style.color, zorder=3, gid="unstable")
+        drawn[0].set_markerfacecolor(PAPER)
     return Line(label=display_name(label), style=style, x=list(ordered["place"]), y=list(ordered["y"]))
+
+
+def is_unstable(row: Mapping[str, Any], axes: Axes) -> bool:
+    """Whether the x of a trained model is an unstable time, which is drawn hollow."""
+    return axes.x == "latency_ms" and row["latency_stable"] is False
 
 
 def _bar_lengths(series: pandas.DataFrame, name: str) -> list[pandas.Series]:
     """Return the lengths of the error bars below and above each point."""
     low, high = series[name] - series[f"{name}_low"], series[f"{name}_high"] - series[name]
     return [low.clip(lower=0).fillna(0), high.clip(lower=0).fillna(0)]
-
-
-def _mark_unstable(plot: Plot, points: pandas.DataFrame, axes: Axes) -> None:
-    for row in points.to_dict("records") if axes.x == "latency_ms" else ():
-        if row["latency_stable"] is False:
-            note = plot.annotate("unstable", (row["place"], row["y"]), (7, 5), textcoords="offset points", fontsize=NOTE_POINTS, color=INK)
-            note.set_gid("unstable")
 
 
 def _draw_chance(plot: Plot, chance: float | None, limits: tuple[float, float], guess: str) -> None:
@@ -159,17 +174,18 @@ def _y_limits(rows: pandas.DataFrame, axes: Axes, chance: Mapping[str, float | N
     return low - margin, high + margin
 
 
-def _set_x_axis(plot: Plot, sizes: Sequence[float], limits: tuple[float, float], label: str) -> None:
+def _set_x_axis(plot: Plot, sizes: Sequence[float], limits: tuple[float, float], axes: Axes) -> None:
     """Set a logarithmic x axis with ticks at `sizes`, otherwise round numbers."""
     plot.set_xscale("log")
     plot.set_xlim(*limits)
-    ticks = list(sizes) or round_ticks(*limits)
+    unit = MIB if axes.x == "peak_memory_bytes" else 1
+    ticks = list(sizes) or [unit * tick for tick in round_ticks(limits[0] / unit, limits[1] / unit)]
     width = math.log(limits[1] / limits[0])
     shown = spaced([math.log(tick / limits[0]) / width for tick in ticks], distance=0.1)
     kept = [tick for tick, keep in zip(ticks, shown, strict=True) if keep]
-    plot.set_xticks(kept, [numbers.count(tick) if tick >= 1000 else f"{tick:g}" for tick in kept])
+    plot.set_xticks(kept, [numbers.count(tick / unit) if tick >= 1000 * unit else f"{tick / unit:g}" for tick in kept])
     plot.set_xticks([], minor=True)
-    plot.set_xlabel(label)
+    plot.set_xlabel(X_LABELS[axes.x])
 
 
 def _set_y_axis(plot: Plot, limits: tuple[float, float], label: str) -> None:

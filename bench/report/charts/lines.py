@@ -46,22 +46,38 @@ class Line:
 
 
 def panels(
-    num: int, labels: Sequence[str], *, width: float = WIDTH, height: float = PANEL_HEIGHT, across: int = 1, top: float = TOP
+    num: int,
+    labels: Sequence[str],
+    *,
+    width: float = WIDTH,
+    height: float = PANEL_HEIGHT,
+    across: int = 1,
+    top: float = TOP,
+    names_at_end: bool = False,
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure of `num` panels, `across` in a row.
 
     Each panel is `width` by `height` inches and leaves room on its right for `labels`, and `top` above.
+
+    `names_at_end`: of several in a row only the last is labelled, so the room for labels is beyond the row.
     """
     down = -(-num // across)
-    figure = Figure(figsize=(width * across, height * down))
-    room = RIGHT + label_width(labels)
+    beyond = label_width(labels) if names_at_end and across > 1 else 0.0
+    figure = Figure(figsize=(width * across + beyond, height * down))
+    room = RIGHT + label_width(labels) - beyond
     axes = []
     for place in range(num):
         row, column = divmod(place, across)
         left, bottom = column * width + LEFT, (down - 1 - row) * height + BOTTOM
-        size = (width - LEFT - room) / (width * across), (height - top - BOTTOM) / (height * down)
-        axes.append(figure.add_axes((left / (width * across), bottom / (height * down), *size)))
+        size = (width - LEFT - room) / (width * across + beyond), (height - top - BOTTOM) / (height * down)
+        axes.append(figure.add_axes((left / (width * across + beyond), bottom / (height * down), *size)))
     return figure, axes
+
+
+def panel_height(labels: Sequence[str]) -> float:
+    """Return the height of a panel that can name all labels at its side, in inches."""
+    lines = sum(1 + _wrapped(label).count("\n") for label in labels)
+    return max(PANEL_HEIGHT, TOP + BOTTOM + lines * LINE_SPACING * LABEL_POINTS / 72)
 
 
 def label_width(labels: Sequence[str]) -> float:

@@ -11,10 +11,11 @@ import pandas
 from bench import numbers
 from bench.analysis.front import DIFFERENCE_UNITS, Axes, CostAgainstQuality, on_front, unmeasured
 from bench.analysis.ranking import ON
+from bench.analysis.series import row_values
 from bench.analysis.significance import ONE_SEED, Comparison
 from bench.files import write_bytes, write_text
 from bench.report import tables
-from bench.report.charts.front import MAX_PANELS, draw_front
+from bench.report.charts.front import MAX_PANELS, draw_fronts, is_unstable
 from bench.report.charts.style import figure_style, series_styles
 from bench.report.document import Block, Bullets, Document, FigureBlock, Paragraph, Section, TableBlock
 from bench.report.images import images_of
@@ -34,36 +35,59 @@ from bench.report.sections.front_text import (
     verdict_sentence,
     workload_text,
 )
-from bench.report.tables import Column, Table
+from bench.report.tables import Column, Table, plain
 
 FORMS = ("png", "svg")
 
 
-def json_of(found: CostAgainstQuality) -> dict[str, Any]:
-    """Return the front and every comparison as JSON; unknown values are null."""
-    front = [_front_entry(row) for row in on_front(found.rows).to_dict("records")]
+Fronts = Sequence[CostAgainstQuality]
+"""One quality of the same trained models against one or more costs."""
+
+
+def name_of(fronts: Fronts) -> str:
+    """Return the name of the page and its figure."""
+    return "_".join(("compare", *(found.axes.x for found in fronts), fronts[0].axes.y))
+
+
+def json_of(fronts: Fronts) -> dict[str, Any]:
+    """Return each cost's front, and every comparison, as JSON; unknown values are null."""
+    found = fronts[0]
+    front = [_front_entry(row, one.axes) for one in fronts for row in on_front(one.rows).to_dict("records")]
     comparisons = [_comparison_entry(comparison, found.axes) for comparison in found.comparisons]
     quick = found.plan.settings.quick
-    return {"run": found.run, "quick": quick, "x": found.axes.x, "y": found.axes.y, "front": front, "comparisons": comparisons}
+    return {"run": found.run, "quick": quick, "x": _costs(fronts), "y": found.axes.y, "front": front, "comparisons": comparisons}
 
 
-def text_tables(found: CostAgainstQuality) -> list[tuple[str, Table]]:
-    """Return titles and tables in reading order, without empty tables."""
-    front = on_front(found.rows)
+def _costs(fronts: Fronts) -> str:
+    """Write the costs as --x takes them."""
+    return ",".join(found.axes.x for found in fronts)
+
+
+def text_tables(fronts: Fronts) -> list[tuple[str, Table]]:
+    """Return titles and tables in reading order, without empty tables.
+
+    Against several costs, the table of trained models says for each cost who is on its front.
+    """
+    found = fronts[0]
+    front = (f"Pareto front: {found.axes.x} against {found.axes.y}", front_table(on_front(found.rows), found.axes))
     named = [
-        ("Trained models", rows_table(found.rows, found.plan.settings.seeds)),
-        (f"Pareto front: {found.axes.x} against {found.axes.y}", front_table(front, found.axes)),
+        ("Trained models", rows_table(fronts)),
+        *([front] if len(fronts) == 1 else []),
         ("Comparisons", comparison_table(found.comparisons, found.axes)),
     ]
     return [(title, table) for title, table in named if table.rows]
 
 
-def notes(found: CostAgainstQuality) -> list[str]:
+def notes(fronts: Fronts) -> list[str]:
     """Sum up the tables in sentences; the page has the methods too."""
-    front = (*front_sentence(found.rows, found.axes), *uncertain_text(found.rows, found.axes))
+    found, front = fronts[0], _front_notes(fronts)
     one_seed = [] if all(c.difference.over_seeds for c in found.comparisons) else [f"{ONE_SEED.capitalize()}."]
     limits = (*unit_text(found.comparisons, found.axes), *one_seed, *_limits(found))
     return [*quick_text(found.plan), *front, *verdict_sentence(found.comparisons), *limits]
+
+
+def _front_notes(fronts: Fronts) -> list[str]:
+    return [text for one in fronts for text in (*front_sentence(one.rows, one.axes), *uncertain_text(one.rows, one.axes))]
 
 
 def _limits(found: CostAgainstQuality) -> list[str]:
@@ -76,58 +100,63 @@ def _method(found: CostAgainstQuality) -> list[str]:
     return [*unit_text(found.comparisons, found.axes), *method_text(found.comparisons)]
 
 
-def write_comparison(found: CostAgainstQuality, folder: Path) -> Path:
+def write_comparison(fronts: Fronts, folder: Path) -> Path:
     """Write page and figures into `folder`; return the page's path.
 
-    The page is compare_<x>_<y>.md; figures are SVG and PNG. `folder` is created if missing. Equal data give equal bytes.
+    The page is compare_<x>_<y>.md, with all costs in its name; figures are SVG and PNG. `folder` is created if missing. Equal data give equal bytes.
     """
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     with figure_style():
-        document = _document(found)
+        document = _document(fronts)
         for (name, form), content in images_of(document, FORMS).items():
             write_bytes(folder / "figures" / f"{name}.{form}", content)
-    page = folder / f"{found.axes.name}.md"
+    page = folder / f"{name_of(fronts)}.md"
     write_text(page, to_markdown(document))
     return page
 
 
-def figure(found: CostAgainstQuality) -> FigureBlock:
-    """Draw the front. Call inside `style.figure_style`."""
+def figure(fronts: Fronts) -> FigureBlock:
+    """Draw the front, or one beside the other for several costs. Call inside `style.figure_style`."""
+    found = fronts[0]
     rows = found.rows[found.rows["x"].notna()]
-    title, conditions = heading(rows, found.axes, found.plan, found.comparisons)
+    title, conditions = heading(rows, fronts, found.plan, found.comparisons)
     left_out = [f"{task}, n = {n:.0f}" for task, n in list(dict.fromkeys(zip(rows["task"], rows["seq_len"], strict=True)))[MAX_PANELS:]]
+    drawn = [(one.rows[one.rows["x"].notna()], one.axes) for one in fronts]
+    hollow = " Hollow: an unstable time." if any(is_unstable(row, axes) for rows, axes in drawn for row in row_values(rows)) else ""
     return FigureBlock(
-        name=found.axes.name,
+        name=name_of(fronts),
         title=title,
-        caption=f"{conditions} {figure_caption(found.axes, found.apart)}",
-        figure=draw_front(rows, found.axes, series_styles(list(rows["label"])), found.chance),
-        missing=(*unmeasured(found.rows), *left_out),
+        caption=f"{conditions} {figure_caption([one.axes for one in fronts], found.apart)}{hollow}",
+        figure=draw_fronts(drawn, series_styles(list(rows["label"])), found.chance),
+        missing=(*dict.fromkeys(text for one in fronts for text in unmeasured(one.rows)), *left_out),
     )
 
 
-def _document(found: CostAgainstQuality) -> Document:
-    blocks = {title.partition(":")[0]: TableBlock(table=table) for title, table in text_tables(found)}
-    conditions = [Paragraph(text=text) for text in workload_text(found.rows, found.axes)]
-    front = (*front_sentence(found.rows, found.axes), *uncertain_text(found.rows, found.axes), ABOUT_FRONT)
+def _document(fronts: Fronts) -> Document:
+    found = fronts[0]
+    blocks = {title.partition(":")[0]: TableBlock(table=table) for title, table in text_tables(fronts)}
+    conditions = [Paragraph(text=text) for one in fronts for text in workload_text(one.rows, one.axes)]
+    front = (*_front_notes(fronts), ABOUT_FRONT)
     sections: dict[str, Sequence[Block]] = {
         "Which differences are significant": (
             Paragraph(text=" ".join((*verdict_sentence(found.comparisons), *_limits(found)))),
             *([blocks["Comparisons"]] if "Comparisons" in blocks else []),
             *([Bullets(items=tuple(_method(found)))] if found.comparisons else []),
         ),
-        "Front": (Paragraph(text=" ".join(front)), blocks["Pareto front"], figure(found)),
+        "Front": (Paragraph(text=" ".join(front)), *([blocks["Pareto front"]] if len(fronts) == 1 else []), figure(fronts)),
         "Trained models": (blocks["Trained models"], *conditions),
     }
     return Document(
-        title=f"{found.run}: {found.axes.x} against {found.axes.y}",
-        subtitle=f"Made by: bench compare {found.run} --x {found.axes.x} --y {found.axes.y}; run of {found.plan.created[:10]}",
+        title=f"{found.run}: {_costs(fronts).replace(',', ', ')} against {found.axes.y}",
+        subtitle=f"Made by: bench compare {found.run} --x {_costs(fronts)} --y {found.axes.y}; run of {found.plan.created[:10]}",
         notice=" ".join(quick_text(found.plan)),
         sections=tuple(Section(title=title, blocks=tuple(parts)) for title, parts in sections.items()),
     )
 
 
-def _front_entry(row: Mapping[str, Any]) -> dict[str, Any]:
+def _front_entry(row: Mapping[str, Any], axes: Axes) -> dict[str, Any]:
     return {
+        "cost": axes.x,
         "cell_id": row["cell_id"],
         "label": row["label"],
         **_group_entry(row),
@@ -172,20 +201,33 @@ def _number(value: Any) -> float | None:
     return None if numbers.is_empty(value) else float(value)
 
 
-def rows_table(rows: pandas.DataFrame, planned_seeds: int) -> Table:
-    """Return one row per trained model; `planned_seeds`: planned trainings of each."""
-    task = (tables.plain("task"),) if rows["task"].nunique() > 1 else ()
+def rows_table(fronts: Fronts) -> Table:
+    """Return one row per trained model; against several costs, each cost is followed by the membership of its front."""
+    rows, planned_seeds = fronts[0].rows, fronts[0].plan.settings.seeds
+    task = (plain("task"),) if rows["task"].nunique() > 1 else ()
     seeds = Column(header="seeds", text=lambda row: seeds_text(row["num_seeds"], planned_seeds))
     time = Column(header="training time", text=lambda row: numbers.duration(1e3 * row["train_s"]))
+    costs = {
+        "params": tables.PARAMS,
+        "flops": tables.FLOPS,
+        "latency_ms": tables.LATENCY,
+        "peak_memory_bytes": tables.MEMORY,
+        "train_s": time,
+    }
+    asked = [plain("front")]
+    if len(fronts) > 1:
+        members = {f"front by {one.axes.x}": one.rows.set_index("training")["front"] for one in fronts}
+        rows = rows.assign(**{header: rows["training"].map(front).fillna("") for header, front in members.items()})
+        asked = [column for one, header in zip(fronts, members, strict=True) for column in (costs.pop(one.axes.x), plain(header))]
     columns = (
-        *(tables.MODEL, *task, tables.LENGTH, tables.BUDGET, tables.ACCURACY, tables.SCORE, tables.plain("front")),
-        *(tables.PARAMS, tables.FLOPS, tables.LATENCY, tables.MEMORY, time, seeds, tables.TRAINING[2]),
+        *(tables.MODEL, *task, tables.LENGTH, tables.BUDGET, tables.ACCURACY, tables.SCORE, *asked),
+        *(*costs.values(), seeds, tables.TRAINING[2]),
     )
     return tables.table(rows, columns, keep=("model", "n"))
 
 
 def front_table(front: pandas.DataFrame, axes: Axes) -> Table:
-    task = (tables.plain("task"),) if front["task"].nunique() > 1 else ()
+    task = (plain("task"),) if front["task"].nunique() > 1 else ()
     x = Column(header=axes.x, text=lambda row: _x_text(row, axes))
     y = Column(header=axes.y, text=lambda row: _quality(row, axes))
     membership = Column(header="on the front", text=lambda row: "certain" if row["front"] == ON else "not certain", numeric=False)

@@ -10,13 +10,24 @@ import pandas
 
 from bench import numbers
 from bench.analysis.frame import work_text
-from bench.analysis.front import DIFFERENCE_UNITS, EXACT, SIZE_TOLERANCE, STEP_COSTS, WORKLOAD_KEYS, Axes, model_place, on_front
+from bench.analysis.front import (
+    DIFFERENCE_UNITS,
+    EXACT,
+    SIZE_TOLERANCE,
+    STEP_COSTS,
+    WORKLOAD_KEYS,
+    Axes,
+    CostAgainstQuality,
+    model_place,
+    on_front,
+)
 from bench.analysis.ranking import ON
 from bench.analysis.significance import MCNEMAR, ONE_SEED, PAIRED_T, TWO_WAY, Comparison
 from bench.report.charts.front import X_LABELS
 from bench.spec import Plan, Recipe
 
-MAX_PLACES = 6
+MAX_PLACES, MAX_CLAUSES = 6, 8
+"""The most places and pairs of models that a sentence lists."""
 TESTS = {
     TWO_WAY: (
         "Two-way t-test (two or more seeds each): the variance of the difference adds the variance over seeds within each model (Welch 1947) and "
@@ -49,28 +60,28 @@ def quick_text(plan: Plan) -> list[str]:
     return ["Quick run: measure without --quick before drawing conclusions."] if plan.settings.quick else []
 
 
-def heading(rows: pandas.DataFrame, axes: Axes, plan: Plan, comparisons: Sequence[Comparison]) -> tuple[str, str]:
+def heading(rows: pandas.DataFrame, fronts: Sequence[CostAgainstQuality], plan: Plan, comparisons: Sequence[Comparison]) -> tuple[str, str]:
     """Return title and conditions of the figure that shows `rows`."""
-    shown = [c for c in comparisons if c.first_id in set(rows["cell_id"])]
-    title = f"{axes.y.capitalize()}{_outcome(shown)}" if shown else f"{axes.y.capitalize()} against {_noun(axes.x)}"
+    shown, quality = [c for c in comparisons if c.first_id in set(rows["cell_id"])], fronts[0].axes.y.capitalize()
+    title = f"{quality}{_outcome(shown)}" if shown else f"{quality} against {_nouns([one.axes for one in fronts])}"
     lengths = sorted(rows["seq_len"].unique())
     parts = (
         ", ".join([*dict.fromkeys(rows["task"]), f"n = {', '.join(numbers.whole(n) for n in lengths)}"]),
         _seeds(rows, plan.settings.seeds),
         _recipe(plan),
-        *workload_text(rows, axes),
+        *(text for one in fronts for text in workload_text(one.rows, one.axes)),
         plan.created[:10],
         *(("quick run",) if plan.settings.quick else ()),
     )
     return title, f"{'; '.join(parts)}."
 
 
-def figure_caption(axes: Axes, apart: str) -> str:
+def figure_caption(costs: Sequence[Axes], apart: str) -> str:
     """Describe the figure; `apart`: a cost that tells models of one size apart, or empty."""
-    one_size = f" All models have the same {_noun(axes.x)}: --x {apart} tells them apart." if apart else ""
-    beside = " Overlapping points are drawn side by side." if axes.x in EXACT else ""
+    one_size = f" All models have the same {_noun(costs[0].x)}: --x {apart} tells them apart." if apart and len(costs) == 1 else ""
+    beside = " Overlapping points are drawn side by side." if any(axes.x in EXACT for axes in costs) else ""
     return (
-        f"Mean {axes.y} on the test split over seeds with its 95 % t-interval over seeds, against {_noun(axes.x)}.{one_size}{beside} The line "
+        f"Mean {costs[0].y} on the test split over seeds with its 95 % t-interval over seeds, against {_nouns(costs)}.{one_size}{beside} The line "
         "is the best mean up to each x. Rings mark its models; dotted rings mark uncertain membership. Overlapping bars do not replace the tests "
         "in the comparisons."
     )
@@ -80,7 +91,7 @@ def front_sentence(rows: pandas.DataFrame, axes: Axes) -> list[str]:
     """List the models on the front by task and length."""
     places = []
     for (task, n), members in on_front(rows).groupby(["task", "seq_len"], sort=False):
-        names = [f"{row['label']} ({_size(row)}{'' if row['front'] == ON else ', not certain'})" for row in members.to_dict("records")]
+        names = [f"{row['label']}{_aside(row, several=rows['size'].nunique() > 1)}" for row in members.to_dict("records")]
         places.append(f"{task}, n = {n:.0f}: {', '.join(names)}")
     more = f"; {len(places) - MAX_PLACES} more in the table" if len(places) > MAX_PLACES else ""
     return [f"Front of {axes.y} against {_noun(axes.x)}: {'; '.join(places[:MAX_PLACES])}{more}."]
@@ -107,13 +118,13 @@ def verdict_sentence(comparisons: Sequence[Comparison]) -> list[str]:
     found = []
     if about_models:
         clauses = _clauses(significant)
-        listed = f": {'; '.join(clauses)}" if clauses else ""
+        listed = f": {_listed(clauses)}" if clauses else ""
         found.append(
             f"{len(significant)} of {len(about_models)} differences {_are(len(significant))} significant (Holm-adjusted p < 0.05){listed}."
         )
     if len(about_models) > len(significant):
         others = _clauses([c for c in about_models if not c.significant], " and ")
-        found.append(f"No significant difference: {'; '.join(others)}.")
+        found.append(f"No significant difference: {_listed(others)}.")
     if lost:
         found.append(f"Not claimed, because seeds were lost: {'; '.join(_clauses(lost, ' and '))}.")
     if single:
@@ -184,6 +195,10 @@ def _noun(x: str) -> str:
     return X_LABELS[x].partition(" (")[0]
 
 
+def _nouns(costs: Sequence[Axes]) -> str:
+    return ", ".join(_noun(axes.x) for axes in costs)
+
+
 def _outcome(comparisons: Sequence[Comparison]) -> str:
     about_models = [c for c in comparisons if c.about_models]
     num = sum(c.significant for c in about_models)
@@ -215,6 +230,11 @@ def _recipe(plan: Plan) -> str:
     return f"{recipe.epochs} epochs of AdamW {rate}, batch {recipe.batch_size * recipe.accumulate}"
 
 
+def _aside(row: Mapping[str, Any], *, several: bool) -> str:
+    parts = [*([_size(row)] if several else []), *([] if row["front"] == ON else ["not certain"])]
+    return f" ({', '.join(parts)})" if parts else ""
+
+
 def _size(row: Mapping[str, Any]) -> str:
     return str(row["size"]) if not numbers.is_empty(row["budget"]) else numbers.count(row["params"])
 
@@ -230,6 +250,11 @@ def _clauses(comparisons: Sequence[Comparison], joint: str = " above ") -> list[
         names = (c.first, c.second) if joint == " above " else sorted((c.first, c.second))
         places[joint.join(names)][c.group["seq_len"]].append(budget)
     return [f"{pair} ({'; '.join(_place(n, budgets) for n, budgets in lengths.items())})" for pair, lengths in places.items()]
+
+
+def _listed(clauses: Sequence[str]) -> str:
+    more = f"; {len(clauses) - MAX_CLAUSES} more pairs in the table" if len(clauses) > MAX_CLAUSES else ""
+    return "; ".join(clauses[:MAX_CLAUSES]) + more
 
 
 def _place(n: float, budgets: Sequence[str]) -> str:
