@@ -633,7 +633,7 @@ def plan_to_run(
         raise RequestError("--resume continues in the folder of the run; --out cannot be added", "leave --out out")
     announce_data_root(flags)
     from bench.peers import own_code
-    from bench.planning.build import check_plan
+    from bench.planning.check import check_plan
     from bench.running.store import read_plan, read_plan_of_run
 
     plan = read_plan_of_run(source) if resume else read_plan(source)

@@ -15,7 +15,8 @@ from bench.measure.model import build_model, cost_of, num_data_tokens_of, uses_a
 from bench.measure.step import synthetic_batch
 from bench.metrics import flops, params
 from bench.peers.families import python
-from bench.planning.build import build_plan, check_plan
+from bench.planning.build import build_plan
+from bench.planning.check import check_plan
 from bench.progress import listening
 from bench.report.describe import description
 from bench.serialize import from_json, to_json

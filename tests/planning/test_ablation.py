@@ -18,7 +18,7 @@ import pytest
 from bench import catalog, cli
 from bench.peers.names import LIBRARIES
 from bench.planning.ablation import Narrowing, ablation_of, plan_ablation
-from bench.planning.build import check_plan
+from bench.planning.check import check_plan
 from bench.planning.flags import Flags
 from bench.planning.jobs import jobs
 from bench.report.last_runs import cost_of, listing

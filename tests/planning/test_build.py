@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from bench.measure.model import generating_models
-from bench.planning.build import PartRequest, build_plan, build_plan_of_parts, check_plan
+from bench.planning.build import PartRequest, build_plan, build_plan_of_parts
+from bench.planning.check import check_plan
 from bench.planning.jobs import (
     control_cell,
     estimated_job_seconds,
@@ -577,7 +578,7 @@ def outside_plan(tmp_path: Path) -> Plan:
 
 def test_a_plan_file_calls_no_function_that_was_not_allowed(outside_plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[str] = []
-    monkeypatch.setattr("bench.planning.build.config_of", lambda model: called.append(model.name))
+    monkeypatch.setattr("bench.planning.check.config_of", lambda model: called.append(model.name))
     with pytest.raises(RequestError, match=r"plan\.json wants to import and call subprocess:getoutput") as refused:
         check_plan(outside_plan, "plan.json")
     assert "BENCH_ALLOW_FACTORIES=1" in refused.value.hint
@@ -589,8 +590,8 @@ def test_functions_of_a_run_of_ones_own_and_those_allowed_are_called(
     is_own_run: bool, outside_plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called: list[str] = []
-    monkeypatch.setattr("bench.planning.build.config_of", lambda model: called.append(model.name))
-    monkeypatch.setattr("bench.planning.build.cost_of", lambda _: outside_plan.cells[0].sizing)
+    monkeypatch.setattr("bench.planning.check.config_of", lambda model: called.append(model.name))
+    monkeypatch.setattr("bench.planning.check.cost_of", lambda _: outside_plan.cells[0].sizing)
     monkeypatch.setenv("BENCH_ALLOW_FACTORIES", "0" if is_own_run else "1")
     check_plan(outside_plan, "plan.json", is_own_run=is_own_run)
     assert called

@@ -14,7 +14,8 @@ from bench.measure import environment
 from bench.measure.memory_tracker import Ledger, Watch, counts_of_step, predicted_counts
 from bench.measure.step import build_step
 from bench.planning import fit
-from bench.planning.build import build_plan, check_plan
+from bench.planning.build import build_plan
+from bench.planning.check import check_plan
 from bench.planning.fit import headroom_of, peak_bytes
 from bench.planning.search import LENGTHS, longest_sized, narrow
 from bench.planning.values import MAX_SIZE, memory

@@ -13,7 +13,7 @@ import pytest
 from bench import cli
 from bench.measure import environment
 from bench.planning.ablation import ablation_of
-from bench.planning.build import SAFE_NAME
+from bench.planning.check import SAFE_NAME
 from bench.planning.jobs import estimated_seconds
 from bench.running.replicate import run_name
 from bench.running.store import RECORDS
