@@ -13,7 +13,7 @@ from typing import Any
 from bench.analysis.effects import QUALITIES, Effect
 from bench.intervals import Interval
 from bench.numbers import is_empty
-from bench.spec import MEASURES, Part
+from bench.spec import MEASURES, Part, Prediction
 
 MIN_ARMS = 3
 """Fewer arms are compared by their effects alone."""
@@ -58,19 +58,22 @@ class ArmFront:
     points: tuple[ArmPoint, ...]
 
 
-def arm_fronts(parts: Sequence[Part], rows: Mapping[str, Mapping[str, Any]], effects: Sequence[Effect]) -> list[ArmFront]:
+def arm_fronts(
+    parts: Sequence[Part], rows: Mapping[str, Mapping[str, Any]], effects: Sequence[Effect], predictions: Sequence[Prediction] = ()
+) -> list[ArmFront]:
     """Return a front per trained part and length, in the order of the parts; empty unless a part is timed.
 
-    Times are those of the part timed at the longest n, of the lengths at which most arms have one.
+    Times are those of the part timed at the longest n. Of its lengths at which most arms have one, the length is the one that most predictions on
+    time ask about, else the longest.
     """
-    found = [(part, *times) for part in parts if (times := _times(part, effects))]
+    found = [(part, *times) for part in parts if (times := _times(part, effects, predictions))]
     if not found:
         return []
     timed, seq_len, ratios = max(found, key=lambda one: one[1])
     return [front for part in parts for front in _fronts(part, timed, seq_len, ratios, rows, effects)]
 
 
-def _times(part: Part, effects: Sequence[Effect]) -> tuple[int, Mapping[str, Interval]] | None:
+def _times(part: Part, effects: Sequence[Effect], predictions: Sequence[Prediction]) -> tuple[int, Mapping[str, Interval]] | None:
     """Return the length and each arm's time over the baseline's; None if nothing was timed."""
     against = [
         effect
@@ -80,7 +83,8 @@ def _times(part: Part, effects: Sequence[Effect]) -> tuple[int, Mapping[str, Int
     if not against:
         return None
     nums = Counter(effect.contrast.seq_len for effect in against)
-    seq_len = max(nums, key=lambda n: (nums[n], n))
+    asked = Counter(found.seq_len for found in predictions if (found.part, found.measure) == (part.name, TIME))
+    seq_len = max(nums, key=lambda n: (nums[n], asked[n], n))
     ratios = {effect.contrast.arm: effect.estimate for effect in against if effect.contrast.seq_len == seq_len}
     return seq_len, {part.baseline: Interval(estimate=1.0, low=1.0, high=1.0, num=0), **ratios}
 

@@ -253,7 +253,7 @@ class Study:
     @functools.cached_property
     def arm_fronts(self) -> Sequence[ArmFront]:
         """The quality of arms against their time in another part; empty for a run without both."""
-        return arm_fronts(self.plan.parts, self.row_by_cell, self.effects)
+        return arm_fronts(self.plan.parts, self.row_by_cell, self.effects, self.predictions)
 
     @functools.cached_property
     def equal_budgets(self) -> Sequence[CurveGroup]:

@@ -11,7 +11,7 @@ from bench.analysis.arm_fronts import ArmFront, ArmPoint, arm_fronts
 from bench.analysis.effects import Contrast, Effect
 from bench.intervals import Interval
 from bench.report.charts.arm_fronts import front_title
-from bench.spec import MEASURES, Part, PlannedArm
+from bench.spec import MEASURES, Part, PlannedArm, Prediction
 
 ARMS = ("attention", "linear", "window", "gating")
 
@@ -67,6 +67,13 @@ def test_every_trained_length_is_set_against_the_longest_time() -> None:
 
 def test_a_length_that_fewer_variants_reached_is_passed_over() -> None:
     assert {front.time_seq_len for front in fronts(TIMES[:-1])} == {1024}
+
+
+def test_the_length_is_the_one_that_predictions_ask_about() -> None:
+    asked = Prediction(part="time", arm="linear", against="attention", measure="latency_ms", expected="lower", seq_len=1024, because="")
+    other = dataclasses.replace(asked, part="recall", seq_len=4096)
+    found = arm_fronts(PARTS, ROWS, [*TIMES, *SCORES], [asked, other, dataclasses.replace(other, measure="accuracy", part="time")])
+    assert {front.time_seq_len for front in found} == {1024}
 
 
 @pytest.mark.parametrize("times", [[], [found for found in TIMES if found.contrast.arm == "window"]])
