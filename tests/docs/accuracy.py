@@ -200,8 +200,8 @@ def equal_budgets_4m_table() -> str:
 
 def lead_across_hosts(first: str, second: str) -> str:
     """By how much one model is ahead in accuracy, which needs no common host; the same test as within a run, of this pair alone."""
-    scores = [next(iter(run(TRAINED_4M[model]).scores.values())).scores for model in (first, second)]
-    found = compare_scores(*scores)
+    ours, theirs = (next(iter(run(TRAINED_4M[model]).scores.values())).scores for model in (first, second))
+    found = compare_scores(ours, theirs)
     assert found.over_seeds
     assert found.low > 0
     return points(found.estimate, found.low, found.high)
