@@ -9,9 +9,9 @@ since chunks take many small ones; FFTs between them.
 
 What is lost is memory. A state of fixed size cannot hold all of n / 4 pairs: associative recall falls as n grows, the sooner
 the smaller the state, and least with the delta rule, which overwrites what a key held before. A convolution mixes by
-distance, not by content, so it does not find a key. Copying from n / 2 tokens away is one shift, which any
-filter over all distances holds, a fixed state not. On images all are about equal, because neighbours carry the label; on
-questions too, because few words tell their class.
+distance, not by content, so it does not find a key. Copying from n / 2 tokens away is one shift, which any filter over all
+distances holds, a fixed state not. On images all are about equal, because neighbours carry the label; on questions too,
+because few words tell their class.
 
 Every mixer stands in the same block, at equal parameters and its own best learning rate of a search with equal trials. On
 images and questions gMLP and the Transformer stand beside them as published, apart from the mean over tokens. Trained models
@@ -25,7 +25,7 @@ Source: arXiv 2006.16236 (linear attention); 2405.21060 (state-space duality); 2
 (low-rank attention); 2302.10866 (long convolutions); 2105.08050, App. C (Toeplitz W); 2312.04927 and 2402.18668 (recall
 against state size); 2402.01032 (copying); 2212.14052 (a shift before the state).
 
-Cost: a quarter of an hour of timing and some five hours of training on one CPU thread; an hour on a GPU (estimate); two
+Cost: a quarter of an hour of timing and some six hours of training on one CPU thread (estimate); an hour on a GPU (estimate); two
 minutes with --quick on a CPU.
 """
 
@@ -64,7 +64,7 @@ FEW = (FUSED, GATING, TOEPLITZ, LINEAR, STATE_SPACE, DELTA)
 
 def beside_the_previous(arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
     """Return the variants with a convolution over two tokens before their blocks."""
-    return tuple(dataclasses.replace(arm, flags={"models": f"{arm.flags['models']}+short_convolution=2"}) for arm in arms)
+    return tuple(dataclasses.replace(one, flags={"models": f"{one.flags['models']}+short_convolution=2"}) for one in arms)
 
 
 BLOCKS = {"depth": "2", "params": "305k", "fixed_width": "96", "sizing": "free"}

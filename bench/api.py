@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     import pandas
 
     from bench.analysis.diff import TwoRuns
+    from bench.analysis.front import Fronts
     from bench.analysis.study import Study
-    from bench.report.sections.front import Fronts
     from bench.report.tables import Table
     from bench.spec import Plan
 

@@ -259,11 +259,12 @@ def cost(config: Config) -> Cost:
         + Cost((layer_norm("norm_feed_forward", width),))
         + feed_forward_cost(width, ffn_width).within("feed_forward")
     )
-    neighbours = (short_convolution("short_convolution", width, size, scope="embedding"),) if (size := config.short_convolution) else ()
+    size = config.short_convolution
+    before = (short_convolution("short_convolution", width, size, scope="embedding"),) if size else ()
     last = () if RESIDUALS[config.residual].norms_sum else (layer_norm("norm", width, scope="head"),)
     return (
         embedding_cost(config.shape, config.interface, pool=pool, positions=config.positions).within("embedding")
-        + Cost(neighbours)
+        + Cost(before)
         + block.repeated(config.shape.depth).within("blocks")
         + Cost(last).within("head")
         + head_cost(width, config.interface.num_classes, pool=pool, hidden=config.head_hidden).within("head")

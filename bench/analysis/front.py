@@ -121,6 +121,10 @@ class CostAgainstQuality:
     apart: str = ""
 
 
+Fronts = Sequence[CostAgainstQuality]
+"""One quality of the same trained models against one or more costs."""
+
+
 def front_of(
     study: Study, axes: Axes, chance: Mapping[str, float | None], names: Mapping[str, str] = MappingProxyType({})
 ) -> CostAgainstQuality:

@@ -13,8 +13,8 @@ from models.layers.options import option_text
 
 if TYPE_CHECKING:
     from bench.analysis.diff import BoundCheck, TwoRuns
+    from bench.analysis.front import Fronts
     from bench.analysis.study import Study
-    from bench.report.sections.front import Fronts
 
 MAX_COMPARISONS = 60
 """The most rows of a comparison's table on the terminal."""

@@ -9,7 +9,7 @@ from typing import Any
 import pandas
 
 from bench import numbers
-from bench.analysis.front import DIFFERENCE_UNITS, Axes, CostAgainstQuality, on_front, unmeasured
+from bench.analysis.front import DIFFERENCE_UNITS, Axes, CostAgainstQuality, Fronts, on_front, unmeasured
 from bench.analysis.ranking import ON
 from bench.analysis.series import row_values
 from bench.analysis.significance import ONE_SEED, Comparison
@@ -38,10 +38,6 @@ from bench.report.sections.front_text import (
 from bench.report.tables import Column, Table, plain
 
 FORMS = ("png", "svg")
-
-
-Fronts = Sequence[CostAgainstQuality]
-"""One quality of the same trained models against one or more costs."""
 
 
 def name_of(fronts: Fronts) -> str:
@@ -119,7 +115,7 @@ def figure(fronts: Fronts) -> FigureBlock:
     """Draw the front, or one beside the other for several costs. Call inside `style.figure_style`."""
     found = fronts[0]
     rows = found.rows[found.rows["x"].notna()]
-    title, conditions = heading(rows, fronts, found.plan, found.comparisons)
+    title, conditions = heading(rows, fronts)
     left_out = [f"{task}, n = {n:.0f}" for task, n in list(dict.fromkeys(zip(rows["task"], rows["seq_len"], strict=True)))[MAX_PANELS:]]
     drawn = [(one.rows[one.rows["x"].notna()], one.axes) for one in fronts]
     hollow = " Hollow: an unstable time." if any(is_unstable(row, axes) for rows, axes in drawn for row in row_values(rows)) else ""
@@ -274,7 +270,7 @@ def _difference_text(comparison: Comparison, axes: Axes) -> str:
 def _x_text(row: tables.Row, axes: Axes) -> str:
     if axes.x == "latency_ms":
         text = numbers.interval_ms(row["x"], row["x_low"], row["x_high"])
-        return f"{text}, unstable" if row["latency_stable"] is False else text
+        return f"{text}, unstable" if is_unstable(row, axes) else text
     if axes.x == "train_s":
         return numbers.duration(1e3 * row["x"])
     if axes.x == "peak_memory_bytes":

@@ -17,7 +17,7 @@ from bench.analysis.front import (
     STEP_COSTS,
     WORKLOAD_KEYS,
     Axes,
-    CostAgainstQuality,
+    Fronts,
     model_place,
     on_front,
 )
@@ -60,9 +60,10 @@ def quick_text(plan: Plan) -> list[str]:
     return ["Quick run: measure without --quick before drawing conclusions."] if plan.settings.quick else []
 
 
-def heading(rows: pandas.DataFrame, fronts: Sequence[CostAgainstQuality], plan: Plan, comparisons: Sequence[Comparison]) -> tuple[str, str]:
-    """Return title and conditions of the figure that shows `rows`."""
-    shown, quality = [c for c in comparisons if c.first_id in set(rows["cell_id"])], fronts[0].axes.y.capitalize()
+def heading(rows: pandas.DataFrame, fronts: Fronts) -> tuple[str, str]:
+    """Return title and conditions of the figure that shows `rows`, those of the first cost."""
+    plan, quality = fronts[0].plan, fronts[0].axes.y.capitalize()
+    shown = [c for c in fronts[0].comparisons if c.first_id in set(rows["cell_id"])]
     title = f"{quality}{_outcome(shown)}" if shown else f"{quality} against {_nouns([one.axes for one in fronts])}"
     lengths = sorted(rows["seq_len"].unique())
     parts = (
