@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bench.measure.model import generating_models
-from bench.planning.build import PartRequest, build_plan, build_plan_of_parts
+from bench.planning.build import build_plan
 from bench.planning.check import check_plan
 from bench.planning.jobs import (
     control_cell,
@@ -28,13 +28,8 @@ from bench.planning.timing import Pilot, uncounted_calls
 from bench.running.store import parse_plan
 from bench.serialize import to_json
 from bench.spec import Plan, Recipe, RequestError, Settings, Skipped, training_id
+from tests.planning.plans import of_arms, of_parts, planned
 from tests.requested import parse_request
-
-
-def planned(command: str = "", seed: int = 0, rounds: int = 3, **flags: Any) -> Plan:
-    wanted: dict[str, Any] = {"models": "gmlp,vit", "seq": "17,65", "params": "250k", **flags}
-    settings = Settings(rounds=rounds, seed=seed, seeds=2)
-    return build_plan(parse_request(**wanted), settings=settings, recipe=Recipe(), device="cpu", command=command)
 
 
 def test_a_plan_survives_its_json(tmp_path: Any) -> None:
@@ -173,40 +168,6 @@ def test_the_flops_reference_reads_the_same_tokens_as_the_model() -> None:
     assert len(plan.cells) == 1
 
 
-TAMPERED: dict[str, Any] = {
-    "engine": lambda d: d["cells"][0]["cell"]["workload"].update(engine="steam"),
-    "engine of another device": lambda d: d["cells"][0]["cell"]["workload"].update(engine="graph"),
-    "device": lambda d: d["cells"][0]["cell"]["workload"].update(device="tpu"),
-    "task": lambda d: d["cells"][0]["cell"]["workload"].update(task="mnist"),
-    "batch": lambda d: d["cells"][0]["cell"]["workload"].update(batch_size=0),
-    "rounds": lambda d: d["settings"].update(rounds=0),
-    "limit": lambda d: d["settings"].update(limit_s=-1.0),
-    "no cells": lambda d: d.update(cells=[]),
-    "params": lambda d: d["cells"][0]["sizing"].update(params=999),
-    "cost": lambda d: d["cells"][0]["sizing"]["terms"][0].update(macs=[1]),
-    "family": lambda d: d["cells"][0]["cell"]["model"].update(family="resnet"),
-    "heads": lambda d: d["cells"][1]["cell"]["model"]["shape"].update(heads=7),
-    "name": lambda d: d.update(name="../../evil"),
-    "too many rounds": lambda d: d["settings"].update(rounds=10**8),
-    "too wide": lambda d: d["cells"][0]["cell"]["model"]["shape"].update(width=10**8),
-    "learning rate": lambda d: d["recipe"].update(learning_rate=-1.0),
-    "dropout": lambda d: d["recipe"].update(dropout=1.5),
-    "epochs": lambda d: d["recipe"].update(epochs=0),
-    "trials without the metric": lambda d: d["settings"].update(lr_trials=3),
-    "too many trials": lambda d: (d["settings"].update(lr_trials=10**8), d.update(metrics=["tuning", "accuracy"])),
-    "task option": lambda d: d["cells"][0]["cell"]["workload"].update(task="copy+symbols=many"),
-    "metric": lambda d: d.update(metrics=["speed"]),
-}
-
-
-@pytest.mark.parametrize("name", TAMPERED)
-def test_a_plan_that_was_edited_into_nonsense_is_refused(name: str, tmp_path: Any) -> None:
-    data = json.loads(json.dumps(to_json(planned(models="vit,gmlp", seq="17,65"))))
-    TAMPERED[name](data)
-    with pytest.raises(RequestError, match="cannot be run"):
-        check_plan(parse_plan(data, tmp_path), "plan.json")
-
-
 SHIFTED = "reverse+form=shifted"
 BOUNDED = "metaformer+mixer=attention:inner_width=64"
 
@@ -253,15 +214,6 @@ def test_a_model_that_drops_nowhere_is_told_so() -> None:
 def test_an_own_recipe_that_drops_where_its_model_has_nothing_is_refused() -> None:
     with pytest.raises(RequestError, match=r"dropout=0.1 at attention: gmlp has dropout only"):
         of_arms(plain={}, bad={"models": "gmlp", "recipe": "dropout=0.1,dropout_at=attention"})
-
-
-def test_a_plan_that_was_read_is_held_to_what_can_be_trained(tmp_path: Any) -> None:
-    data = json.loads(json.dumps(to_json(planned(models="gmlp", seq="17", task="digits", metrics="params,accuracy"))))
-    data["recipe"] |= {"dropout": 0.1, "dropout_at": ["residual"]}
-    check_plan(parse_plan(data, tmp_path), "plan.json")
-    data["recipe"]["dropout_at"] = ["attention"]
-    with pytest.raises(RequestError, match=r"cannot be run: --recipe dropout=0.1 at attention: gmlp has dropout only"):
-        check_plan(parse_plan(data, tmp_path), "plan.json")
 
 
 def test_sizes_fit_what_a_mixer_asks_of_the_width() -> None:
@@ -474,12 +426,6 @@ def test_a_batch_and_its_tokens_cannot_both_be_fixed() -> None:
         planned(batch="4", batch_tokens="1028")
 
 
-def of_parts(**requests: dict[str, str]) -> Plan:
-    parsed = {name: parse_request(**{"models": "vit", "params": "250k", **flags}) for name, flags in requests.items()}
-    parts = [PartRequest(name=name, arms={"": request}) for name, request in parsed.items()]
-    return build_plan_of_parts(parts, settings=Settings(), recipe=Recipe(), device="cpu")
-
-
 def test_a_cell_of_two_parts_is_planned_once_and_belongs_to_both() -> None:
     plan = of_parts(kept={"seq": "17,65", "match": "shape"}, matched={"seq": "17,65", "match": "params", "metrics": "params,flops"})
     shared = set(plan.parts[0].cells) & set(plan.parts[1].cells)
@@ -488,24 +434,6 @@ def test_a_cell_of_two_parts_is_planned_once_and_belongs_to_both() -> None:
     assert len(plan.cells) == 3
     assert plan.metrics == ("params", "flops", "latency", "memory")
     check_plan(parse_plan(json.loads(json.dumps(to_json(plan))), Path("x")), "x")
-
-
-def test_a_part_that_holds_a_stray_cell_is_refused() -> None:
-    plan = of_parts(a={"seq": "17"}, b={"seq": "65"})
-    stray = dataclasses.replace(plan.parts[0], cells=("nowhere",))
-    with pytest.raises(RequestError, match="holds the cell 'nowhere', which is not in the plan"):
-        check_plan(dataclasses.replace(plan, parts=(stray,)), "x")
-
-
-def of_arms(**arms: dict[str, str]) -> Plan:
-    """One part with those arms, the first being its baseline; `recipe` is the text of --recipe."""
-    requests = {}
-    for name, flags in arms.items():
-        wanted = {"models": "vit", "params": "250k", "seq": "17", "task": "digits", "metrics": "params,accuracy", **flags}
-        recipe = Recipe(**dict[str, Any](parse_recipe(wanted.pop("recipe", ""))))
-        requests[name] = dataclasses.replace(parse_request(**wanted), recipe=recipe)
-    part = PartRequest(name="p", arms=requests, baseline=next(iter(arms)), facts={"plain": {"known": "yes"}})
-    return build_plan_of_parts([part], settings=Settings(seeds=2), recipe=Recipe(), device="cpu")
 
 
 def test_arms_hold_their_cells_and_facts() -> None:
@@ -556,54 +484,9 @@ def test_an_own_recipe_that_does_not_fit_its_task_is_refused() -> None:
         of_arms(plain={}, bad={"recipe": "augment=randaugment"})
 
 
-def test_an_arm_with_a_cell_outside_its_part_is_refused() -> None:
-    plan = of_arms(plain={}, deep={"depth": "8"})
-    part = plan.parts[0]
-    strayed = dataclasses.replace(part, cells=part.arms[0].cells)
-    with pytest.raises(RequestError, match="an arm of its part 'p' holds the cell"):
-        check_plan(dataclasses.replace(plan, parts=(strayed,)), "x")
-
-
 def test_a_plan_without_arms_says_nothing_of_them() -> None:
     told = json.dumps(to_json(of_parts(a={"seq": "17"}, b={"seq": "65"})))
     assert not {word for word in ("arms", "baseline", "question", 'recipe": null') if word in told}
-
-
-@pytest.fixture
-def outside_plan(tmp_path: Path) -> Plan:
-    data = json.loads(json.dumps(to_json(planned(models="gmlp", seq="17", metrics="params"))))
-    data["cells"][0]["cell"]["model"] |= {"family": "python", "options": [["factory", "subprocess:getoutput"]]}
-    return parse_plan(data, tmp_path)
-
-
-def test_a_plan_file_calls_no_function_that_was_not_allowed(outside_plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    called: list[str] = []
-    monkeypatch.setattr("bench.planning.check.config_of", lambda model: called.append(model.name))
-    with pytest.raises(RequestError, match=r"plan\.json wants to import and call subprocess:getoutput") as refused:
-        check_plan(outside_plan, "plan.json")
-    assert "BENCH_ALLOW_FACTORIES=1" in refused.value.hint
-    assert called == []
-
-
-@pytest.mark.parametrize("is_own_run", [True, False])
-def test_functions_of_a_run_of_ones_own_and_those_allowed_are_called(
-    is_own_run: bool, outside_plan: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    called: list[str] = []
-    monkeypatch.setattr("bench.planning.check.config_of", lambda model: called.append(model.name))
-    monkeypatch.setattr("bench.planning.check.cost_of", lambda _: outside_plan.cells[0].sizing)
-    monkeypatch.setenv("BENCH_ALLOW_FACTORIES", "0" if is_own_run else "1")
-    check_plan(outside_plan, "plan.json", is_own_run=is_own_run)
-    assert called
-
-
-@pytest.mark.parametrize("factory", ["subprocess", "a:b:c", "a:b+size"])
-def test_an_outside_model_of_a_plan_has_the_form_of_a_typed_one(factory: str, outside_plan: Plan) -> None:
-    (found,) = outside_plan.cells
-    model = dataclasses.replace(found.cell.model, options=(("factory", factory),))
-    cell = dataclasses.replace(found, cell=dataclasses.replace(found.cell, model=model))
-    with pytest.raises(RequestError, match="must have the form"):
-        check_plan(dataclasses.replace(outside_plan, cells=(cell,)), "plan.json")
 
 
 def test_tf32_training_is_for_cuda() -> None:
