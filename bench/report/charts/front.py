@@ -62,7 +62,7 @@ def draw_fronts(
     places = list(rows.groupby(["task", "seq_len"], sort=False).groups)[:MAX_PANELS]
     names = [display_name(label) for label in set(rows["label"])]
     width = WIDTH if len(fronts) == 1 else NARROW
-    figure, plots = panels(len(places) * len(fronts), names, width=width, height=panel_height(names), across=len(fronts))
+    figure, plots = panels(len(places) * len(fronts), names, width=width, height=panel_height(names), across=len(fronts), names_at_end=True)
     for place, (plot, ((task, n), (rows, axes))) in enumerate(zip(plots, product(places, fronts), strict=True)):
         panel = rows[(rows["task"] == task) & (rows["seq_len"] == n)]
         x_limits = _x_limits(rows if len(fronts) == 1 else panel)

@@ -53,14 +53,16 @@ def panels(
     height: float = PANEL_HEIGHT,
     across: int = 1,
     top: float = TOP,
+    names_at_end: bool = False,
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure of `num` panels, `across` in a row.
 
-    Each panel is `width` by `height` inches and leaves `top` above. Alone in its row it leaves room on its right for `labels`; of several only
-    the last is labelled, and the room is beyond the row.
+    Each panel is `width` by `height` inches and leaves room on its right for `labels`, and `top` above.
+
+    `names_at_end`: of several in a row only the last is labelled, so the room for labels is beyond the row.
     """
     down = -(-num // across)
-    beyond = label_width(labels) if across > 1 else 0.0
+    beyond = label_width(labels) if names_at_end and across > 1 else 0.0
     figure = Figure(figsize=(width * across + beyond, height * down))
     room = RIGHT + label_width(labels) - beyond
     axes = []
