@@ -6,10 +6,10 @@ from bench import numbers
 from bench.analysis.crossover import Crossovers
 from bench.analysis.growth import LATENCY
 from bench.analysis.relative import ATTENTION_MIXER
-from tests.docs.reading import Figures, Row, arm_rows, arms, effect, interval_text, outcomes, run, table
+from tests.docs.reading import Figures, Row, accuracy, arm_rows, arms, effect, interval_text, outcomes, run, table
 
-ESCAPE = "2026-11-24_cpu_escape"
-COST, FUSED = "cost against n", "attention, fused"
+ESCAPE, ESCAPE_RECALL = "2026-11-24_cpu_escape", "2026-11-25_cpu_escape_recall"
+COST, RECALL, FUSED = "cost against n", "associative recall", "attention, fused"
 LENGTHS = (64, 1024, 4096, 16384)
 
 
@@ -77,7 +77,18 @@ def crossing_table() -> str:
     return table(headers, lines)
 
 
+def recall_table() -> str:
+    lines = []
+    for arm in arms(ESCAPE_RECALL, RECALL):
+        short, long = arm_rows(ESCAPE_RECALL, RECALL, arm)
+        rates = ", ".join(f"{found['tuned_learning_rate']:.1e}" for found in (short, long))
+        lines.append([arm, numbers.exact(long["params"]), accuracy(short), accuracy(long), rates])
+    return table(("mixer", "params at n = 256", "n = 64", "n = 256", "learning rates"), lines)
+
+
 FIGURES: Figures = {
+    "escape_recall": recall_table,
+    "escape_recall_outcomes": lambda: outcomes(ESCAPE_RECALL),
     "escape_times": time_table,
     "escape_crossings": crossing_table,
     "escape_outcomes": lambda: outcomes(ESCAPE),
