@@ -18,7 +18,7 @@ from bench import numbers
 from bench.analysis.front import EXACT, Axes, on_front
 from bench.analysis.ranking import ON
 from bench.analysis.series import row_values
-from bench.report.charts.lines import LABEL_POINTS, WIDTH, Line, label_ends, panel_height, panels
+from bench.report.charts.lines import LABEL_POINTS, WIDTH, Line, figure_of, label_ends, panels
 from bench.report.charts.style import GREY, INK, PAPER, SeriesStyle, display_name, slug
 from bench.report.charts.ticks import linear_ticks, round_ticks, spaced
 
@@ -33,6 +33,8 @@ MIB = 2**20
 MAX_PANELS = 6
 NARROW = 3.1
 """Inches of a panel beside others."""
+TICK_WIDTH = 0.38
+"""Inches of a tick's label, such as 150 M."""
 SPREAD = 0.035
 """Spacing of points with nearly equal x, in axis widths.
 
@@ -62,7 +64,7 @@ def draw_fronts(
     places = list(rows.groupby(["task", "seq_len"], sort=False).groups)[:MAX_PANELS]
     names = [display_name(label) for label in set(rows["label"])]
     width = WIDTH if len(fronts) == 1 else NARROW
-    figure, plots = panels(len(places) * len(fronts), names, width=width, height=panel_height(names), across=len(fronts), names_at_end=True)
+    figure, plots = panels(len(places) * len(fronts), names, width=width, across=len(fronts), names_at_end=True)
     for place, (plot, ((task, n), (rows, axes))) in enumerate(zip(plots, product(places, fronts), strict=True)):
         panel = rows[(rows["task"] == task) & (rows["seq_len"] == n)]
         x_limits = _x_limits(rows if len(fronts) == 1 else panel)
@@ -181,7 +183,8 @@ def _set_x_axis(plot: Plot, sizes: Sequence[float], limits: tuple[float, float],
     unit = MIB if axes.x == "peak_memory_bytes" else 1
     ticks = list(sizes) or [unit * tick for tick in round_ticks(limits[0] / unit, limits[1] / unit)]
     width = math.log(limits[1] / limits[0])
-    shown = spaced([math.log(tick / limits[0]) / width for tick in ticks], distance=0.1)
+    inches = plot.get_position().width * figure_of(plot).get_figwidth()
+    shown = spaced([math.log(tick / limits[0]) / width for tick in ticks], distance=max(0.1, TICK_WIDTH / inches))
     kept = [tick for tick, keep in zip(ticks, shown, strict=True) if keep]
     plot.set_xticks(kept, [numbers.count(tick / unit) if tick >= 1000 * unit else f"{tick / unit:g}" for tick in kept])
     plot.set_xticks([], minor=True)

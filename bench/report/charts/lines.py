@@ -57,10 +57,12 @@ def panels(
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure of `num` panels, `across` in a row.
 
-    Each panel is `width` by `height` inches and leaves room on its right for `labels`, and `top` above.
+    Each panel is `width` by `height` inches, higher if `labels` need it, and leaves room on its right for them, and `top` above.
 
     `names_at_end`: of several in a row only the last is labelled, so the room for labels is beyond the row.
     """
+    lines = sum(1 + _wrapped(label).count("\n") for label in set(labels))
+    height = max(height, top + BOTTOM + lines * LINE_SPACING * LABEL_POINTS / 72)
     down = -(-num // across)
     beyond = label_width(labels) if names_at_end and across > 1 else 0.0
     figure = Figure(figsize=(width * across + beyond, height * down))
@@ -72,12 +74,6 @@ def panels(
         size = (width - LEFT - room) / (width * across + beyond), (height - top - BOTTOM) / (height * down)
         axes.append(figure.add_axes((left / (width * across + beyond), bottom / (height * down), *size)))
     return figure, axes
-
-
-def panel_height(labels: Sequence[str]) -> float:
-    """Return the height of a panel that can name all labels at its side, in inches."""
-    lines = sum(1 + _wrapped(label).count("\n") for label in labels)
-    return max(PANEL_HEIGHT, TOP + BOTTOM + lines * LINE_SPACING * LABEL_POINTS / 72)
 
 
 def label_width(labels: Sequence[str]) -> float:
@@ -119,11 +115,11 @@ def label_ends(axis: Axes, lines: Sequence[Line]) -> None:
     named = [(line, *_end(line)) for line in lines if np.isfinite(np.asarray(line.y, dtype=float)).any()]
     to_axes = axis.transData + axis.transAxes.inverted()
     ends = [to_axes.transform((x, y)) for _, x, y in named]
-    points = axis.get_position().height * _figure_of(axis).get_figheight() * 72
+    points = axis.get_position().height * figure_of(axis).get_figheight() * 72
     texts = [_wrapped(line.label) for line, _, _ in named]
     heights = [(1 + text.count("\n")) * LINE_SPACING * LABEL_POINTS / points for text in texts]
     places = spread([float(end[1]) for end in ends], heights)
-    gap = LABEL_GAP / 72 / (axis.get_position().width * _figure_of(axis).get_figwidth())
+    gap = LABEL_GAP / 72 / (axis.get_position().width * figure_of(axis).get_figwidth())
     for (line, _, _), (x, y), place, text in zip(named, ends, places, texts, strict=True):
         color = line.style.color
         axis.plot([x, 1 + gap * 0.8], [y, place], transform=axis.transAxes, color=color, linewidth=0.6, clip_on=False, zorder=0)
@@ -206,7 +202,7 @@ def _wrapped(label: str) -> str:
     return "\n".join(lines).replace(" +", "+")
 
 
-def _figure_of(axis: Axes) -> Figure:
+def figure_of(axis: Axes) -> Figure:
     figure = axis.get_figure(root=True)
     assert isinstance(figure, Figure)
     return figure
