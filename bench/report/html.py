@@ -5,6 +5,8 @@ Styles, scripts and figures are embedded, so the page needs no network.
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,7 +53,7 @@ def template(name: str) -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(kind=lambda block: type(block).__name__, tone=tone, rest=_rest, json=safe_json)
+    environment.filters.update(kind=lambda block: type(block).__name__, tone=tone, rest=_rest, packed=packed)
     environment.globals.update(page_rows=PAGE_ROWS, source=source, cells_anchor=CELLS_ANCHOR)
     return environment.get_template(name)
 
@@ -66,10 +68,22 @@ def safe_json(data: Any) -> Markup:
 
     A dataclass becomes an object with its fields. Raises ValueError for NaN and infinity.
     """
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=vars)
+    text = _json(data)
     for sign, escaped in UNSAFE.items():  # several times as fast as str.translate on many megabytes
         text = text.replace(sign, escaped)
     return Markup(text)
+
+
+def packed(data: Any) -> str:
+    """Return data as compressed JSON in base64, a fifth of its JSON's size, for the explorer to unpack.
+
+    Raises ValueError for NaN and infinity.
+    """
+    return base64.b64encode(gzip.compress(_json(data).encode(), mtime=0)).decode()
+
+
+def _json(data: Any) -> str:
+    return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=vars)
 
 
 def _rest(table: Table) -> Markup:

@@ -56,8 +56,9 @@ def page(specimen: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def explorer(browser: Chrome) -> WebElement:
-    """Scrolled into view."""
+    """Unpacked and scrolled into view."""
     found = browser.find_element(By.CSS_SELECTOR, ".explorer")
+    WebDriverWait(browser, 30).until(lambda _: found.is_displayed())
     browser.execute_script("arguments[0].scrollIntoView()", found)
     return found
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import re
 from typing import Any
@@ -100,6 +102,8 @@ def test_only_a_page_with_an_explorer_carries_its_library() -> None:
         assert sign in text
         assert sign not in plain
     assert "</script><b>" not in text
+    (data,) = re.findall(r'<script type="application/gzip">(.*?)</script>', text)
+    assert json.loads(gzip.decompress(base64.b64decode(data))) == explorer.data
 
 
 def test_the_vendored_library_is_the_version_that_its_note_names() -> None:

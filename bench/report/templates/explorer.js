@@ -1,9 +1,9 @@
 "use strict";
 // Plots one quantity of the rows against another, one line per series, with uPlot. The address keeps what a reader chose.
-(() => {
+(async () => {
   const root = document.querySelector(".explorer");
   if (!root) return;
-  const { quantities, dimensions, notes, ...data } = JSON.parse(root.querySelector("script").textContent);
+  const { quantities, dimensions, notes, ...data } = await unpack(root.querySelector("script").textContent);
   const part = (name) => root.querySelector(`.${name}`);
   const [controls, plot, legend] = ["controls", "plot", "legend"].map(part);
   const EACH = "each";
@@ -19,6 +19,11 @@
   let lines = [];
   let points = []; // points of all visible lines, sorted by x
   let place = -1; // index of the point under the cursor; -1 without one
+
+  function unpack(text) {
+    const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
+  }
 
   const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
