@@ -18,10 +18,12 @@ from bench.planning.jobs import depends_on_host
 from bench.planning.request import trains
 from bench.running.store import StoredRun
 from bench.running.table import rows_of
-from bench.spec import MEASURED, Part, Plan, Record, RequestError
+from bench.spec import MEASURED, Part, Plan, Question, Record, RequestError
 
-SAME_SETTINGS = ("quick", "lr_trials", "decay_trials", "seed")
+SAME_SETTINGS = ("quick", "seed")
 """Settings that merged runs must share."""
+SAME_TRIALS = ("lr_trials", "decay_trials")
+"""Settings that merged runs must share if both train."""
 
 
 def merge_runs(runs: Sequence[StoredRun]) -> StoredRun:
@@ -58,8 +60,10 @@ def _require_agreement(first: StoredRun, second: StoredRun) -> None:
     timed = depends_on_host(first.plan) or depends_on_host(second.plan)
     found = disagreements(first.environment, second.environment, trained=trained, timed=timed)
     pairs = [(key, *values) for key, values in found.items()]
-    pairs += [(key, getattr(first.plan.settings, key), getattr(second.plan.settings, key)) for key in SAME_SETTINGS]
-    if all("accuracy" in run.plan.metrics for run in (first, second)):
+    both_train = all("accuracy" in run.plan.metrics for run in (first, second))
+    shared = (*SAME_SETTINGS, *(SAME_TRIALS if both_train else ()))
+    pairs += [(key, getattr(first.plan.settings, key), getattr(second.plan.settings, key)) for key in shared]
+    if both_train:
         pairs.append(("recipe", first.plan.recipe, second.plan.recipe))
     for key, before, after in pairs:
         if before != after:
@@ -74,19 +78,29 @@ def _plan(runs: Sequence[StoredRun]) -> Plan:
     trainers = [plan for plan in plans if "accuracy" in plan.metrics]
     lengths = [plan.accuracy_seq_lens for plan in trainers]
     cells = {planned.cell.cell_id: planned for plan in reversed(plans) for planned in plan.cells}
+    base = (trainers or plans)[0]  # recipe and trials are those of a run that trains
     return dataclasses.replace(
-        (trainers or plans)[0],  # take the recipe from a run that trains
+        base,
         command="\n".join(dict.fromkeys(plan.command for plan in plans)),
         created=", ".join(dict.fromkeys(plan.created for plan in plans)),
         metrics=_unique(metric for plan in plans for metric in plan.metrics),
         cells=tuple(cells[cell_id] for cell_id in _unique(p.cell.cell_id for plan in plans for p in plan.cells)),
         skipped=_unique(skipped for plan in plans for skipped in plan.skipped),
-        settings=dataclasses.replace(plans[0].settings, rounds=sum(map(_num_rounds, runs))),
+        settings=dataclasses.replace(base.settings, rounds=sum(map(_num_rounds, runs))),
         # empty means all lengths, so if any is empty, the result is empty
         accuracy_seq_lens=_unique(n for found in lengths for n in found) if all(lengths) else (),
         parts=tuple(part for run in runs for part in _parts(run)),
+        question=_question(base, plans),
         ladders=_unique(sweep for plan in plans for sweep in plan.ladders),
     )
+
+
+def _question(base: Plan, plans: Sequence[Plan]) -> Question | None:
+    """Return the question of a plan, with the predictions of all plans that ask the same."""
+    if base.question is None:
+        return None
+    same = [plan.question for plan in plans if plan.question and plan.question.text == base.question.text]
+    return dataclasses.replace(base.question, predictions=_unique(prediction for question in same for prediction in question.predictions))
 
 
 def _parts(run: StoredRun) -> tuple[Part, ...]:

@@ -15,7 +15,7 @@ from bench.planning.jobs import jobs
 from bench.running.merge import merge_runs, rows_of_runs
 from bench.running.store import StoredRun
 from bench.running.table import rows_of, times_of
-from bench.spec import MUST_AGREE, Job, Outcome, Plan, Recipe, RequestError, Settings
+from bench.spec import MUST_AGREE, Job, Outcome, Plan, Prediction, Question, Recipe, RequestError, Settings
 from tests.fake_executor import measured, recorded
 from tests.requested import parse_request
 
@@ -115,6 +115,25 @@ def test_ceilings_of_all_merged_runs_are_held_against_each_other() -> None:
 def test_a_known_host_does_not_merge_with_an_old_run() -> None:
     with pytest.raises(RequestError, match=r"differ in cpu_type: 'AMD EPYC .*' and None"):
         merge_runs([stored("a", planned(), environment=KNOWN), stored("b", planned(), environment=AGREEING)])
+
+
+def test_parts_of_one_question_have_their_predictions_together_and_trials_of_those_that_train() -> None:
+    predictions = {n: Prediction(part=n, arm="a", against="b", measure="latency_ms", expected="lower", because="") for n in ("one", "two")}
+
+    def part(name: str, seq: str, metrics: tuple[str, ...], lr_trials: int) -> StoredRun:
+        plan = planned(seq=seq)
+        question = Question(text="q", statement="", predictions=(predictions[name],))
+        settings = dataclasses.replace(plan.settings, lr_trials=lr_trials)
+        return dataclasses.replace(stored(name, plan), plan=dataclasses.replace(plan, question=question, settings=settings, metrics=metrics))
+
+    timed, trained = part("one", "17", ("latency",), 0), part("two", "65", ("accuracy",), 3)
+    for runs in ([timed, trained], [trained, timed]):
+        merged = merge_runs(runs).plan
+        assert merged.question is not None
+        assert set(merged.question.predictions) == set(predictions.values())
+        assert merged.settings.lr_trials == 3
+    with pytest.raises(RequestError, match="differ in lr_trials: 3 and 4"):
+        merge_runs([trained, part("two", "17", ("accuracy",), 4)])
 
 
 def test_quick_runs_and_other_recipes_are_kept_apart() -> None:
