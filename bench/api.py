@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bench import commands, console
-from bench.commands import RUN_OPTIONS, CompareOptions, DiffOptions, RunOptions, Source
+from bench.commands import RUN_OPTIONS, CompareOptions, DiffOptions, RunOptions
 from bench.console_progress import JobProgress, NotebookLine
 from bench.planning.flags import Flags
 from bench.planning.keywords import in_keywords, in_python
 from bench.planning.values import flag, named_path, with_fields
+from bench.running.source import Source, plan_of_flags
 from bench.spec import RequestError as RequestError
 
 if TYPE_CHECKING:
@@ -244,7 +245,7 @@ def plan(
     from bench.running.table import planned_rows
     from bench.serialize import to_json
 
-    found = commands.plan_of_flags(flags, may_be_elsewhere=True, command=shlex.join(["bench", "plan", *context.obj]))
+    found = plan_of_flags(flags, may_be_elsewhere=True, command=shlex.join(["bench", "plan", *context.obj]))
     if out:
         commands.write_plan(found, out)
     return PlanResult(

@@ -26,13 +26,8 @@ from bench.commands import (
     CompareOptions,
     DiffOptions,
     RunOptions,
-    Source,
-    command_line,
-    device_of,
-    plan_of_flags,
     prepare,
     requested,
-    runs_elsewhere,
 )
 from bench.measure import environment
 from bench.operators import DEFAULT_OPERATORS, ITEM_BYTES, KERNELS
@@ -59,6 +54,7 @@ from bench.planning.values import (
 )
 from bench.progress import listening
 from bench.report import console_views
+from bench.running.source import Source, command_line, device_of, plan_of_flags, runs_elsewhere
 from bench.spec import RequestError
 
 if TYPE_CHECKING:

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from bench import console
-from bench.commands import EXIT_FAILED, EXIT_INTERRUPTED, plan_to_run
+from bench.commands import EXIT_FAILED, EXIT_INTERRUPTED
 from bench.measure import environment
 from bench.planning.flags import Flags
 from bench.planning.jobs import LATENCY
 from bench.planning.values import refuse_others, typed_flags
 from bench.running.revisions import checked_out, find_revision
 from bench.running.signals import Stop
+from bench.running.source import Source, plan_to_run
 from bench.spec import Plan, RequestError
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _plan_of(request: Sequence[str], run_command: Any) -> Plan:
     flags = Flags(**{name: values[name] for name in names}, typed=typed_flags(context) & names)
     if "--metrics" in flags.given() and flags.metrics != (LATENCY,):
         raise RequestError(f"--code measures only {LATENCY}, not {','.join(flags.metrics)}", "leave --metrics out")
-    plan = dataclasses.replace(plan_to_run(flags, values["plan_file"], None, None)[0], metrics=(LATENCY,))
+    plan = dataclasses.replace(plan_to_run(flags, Source(plan_file=values["plan_file"]))[0], metrics=(LATENCY,))
     if plan.settings.rounds < 2:
         raise RequestError("--rounds 1 gives no interval; --code needs 2 or more", "try --rounds 7")
     return plan

@@ -1,6 +1,6 @@
 """Carry out the commands of the command line.
 
-A plan comes from flags, from a file, or from an interrupted run. Running it gives a table, a report, exports and an exit code.
+Running a plan gives a table, a report, exports and an exit code.
 Requests are checked as far as possible before torch is imported.
 """
 
@@ -23,13 +23,13 @@ import typer
 from bench import catalog, console
 from bench.errors import one_line
 from bench.measure import environment
-from bench.planning import completion
-from bench.planning.flags import Flags, announce_data_root, settings_on, to_recipe, to_request, to_settings, with_lengths_of
+from bench.planning.flags import Flags
 from bench.planning.jobs import CORRUPTED, RETRIES
 from bench.planning.values import entries, flag, named_path, plugin, several, several_of, switch
 from bench.report import console_views
 from bench.running.executors import DEFAULT_EXECUTOR
 from bench.running.signals import Stop
+from bench.running.source import EXECUTION, Source, command_line, plan_to_run, require_data_of, runs_elsewhere
 from bench.spec import Plan, RequestError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     ShowsProgress = Callable[[Sequence[Job], Sequence[Record], str, Sequence[Part]], AbstractContextManager[Progress]]
 
 EXIT_FAILED, EXIT_WRONG, EXIT_INTERRUPTED = 1, 2, 130
-EXECUTION, OUTPUT = "Execution", "Output"
+OUTPUT = "Output"
 RUN_OPTIONS = ("executor", "address", "out", "retry", "checkpoints", "exports")
 """Fields of RunOptions that `run` takes, in the shell and in Python."""
 HEADLINE = "headline"
@@ -96,16 +96,6 @@ class RunOptions:
     ] = ()
     dry_run: Annotated[bool, switch("--dry-run", "Show the configurations and the estimated time; measure nothing.")] = False
     as_json: Annotated[bool, switch("--json", "Print one JSON document on stdout.", OUTPUT)] = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """Flags of `run` that name a stored plan or run in place of a request."""
-
-    plan_file: Annotated[
-        Path | None, flag("Run a plan.json, or the plan of a run folder, on this machine.", "FILE", EXECUTION, named_path, names=["--plan"])
-    ] = None
-    resume: Annotated[Path | None, flag("Finish an interrupted run.", "RUN", EXECUTION, named_path, autocompletion=completion.runs)] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +168,7 @@ def requested(flags: Flags, options: RunOptions, source: Source, command: str = 
     prepare(options)
     if options.retry and not (flags.models or source.resume or source.plan_file):
         raise RequestError("--retry needs a run to repeat", "name it with --resume RUN, or make the same request again")
-    return plan_to_run(flags, source.plan_file, source.resume, options.out, elsewhere=runs_elsewhere(options.executor), command=command)
+    return plan_to_run(flags, source, options.out, elsewhere=runs_elsewhere(options.executor), command=command)
 
 
 def measure(plan: Plan, folder: Path | None, options: RunOptions) -> None:
@@ -604,86 +594,3 @@ def _exit_interrupted(folder: Path, options: RunOptions) -> NoReturn:
     words += ["--export", ",".join(options.exports)] if options.exports else []
     console.say(f"interrupted; finish it with: {shlex.join(words)}")
     raise typer.Exit(EXIT_INTERRUPTED)
-
-
-def runs_elsewhere(executor: str) -> bool:
-    """Return whether an executor runs its jobs on other machines.
-
-    Such an executor inspects their environment itself, so this machine need not have the device.
-    """
-    return hasattr(catalog.load("executors", executor), "inspect_environment")
-
-
-def plan_to_run(
-    flags: Flags, plan_file: Path | None, resume: Path | None, out: Path | None, *, elsewhere: bool = False, command: str = ""
-) -> tuple[Plan, Path | None]:
-    """Return the plan from flags, a file or a run to resume.
-
-    The second value is the folder of the run to resume, else None. Raises RequestError if the flags contradict each other.
-    """
-    source = plan_file or resume
-    if not source:
-        return plan_of_flags(flags, may_be_elsewhere=elsewhere, command=command), None
-    if (plan_file and resume) or flags.given():
-        other = "--resume" if plan_file and resume else flags.given()[0]
-        raise RequestError(
-            f"--{'plan' if plan_file else 'resume'} takes the whole request from {source}; {other} cannot be added", f"leave {other} out"
-        )
-    if resume and out:
-        raise RequestError("--resume continues in the folder of the run; --out cannot be added", "leave --out out")
-    announce_data_root(flags)
-    from bench.peers import own_code
-    from bench.planning.check import check_plan
-    from bench.running.store import read_plan, read_plan_of_run
-
-    plan = read_plan_of_run(source) if resume else read_plan(source)
-    own_code.look_in(source if source.is_dir() else source.parent)
-    check_plan(plan, str(source), is_own_run=bool(resume))
-    if elsewhere:
-        return plan, resume
-    environment.resolve_device(plan.cells[0].cell.workload.device)
-    if max(plan.settings.threads, plan.settings.train_threads) > environment.num_cores():
-        raise RequestError(f"the plan needs more threads than the {environment.num_cores()} cores here", "make a new plan with --threads")
-    return plan, resume
-
-
-def plan_of_flags(flags: Flags, *, may_be_elsewhere: bool = False, command: str = "") -> Plan:
-    """Return the plan of a request.
-
-    `command`: the command line to note in it; by default the one that was typed.
-    Checks that need no torch come first, then the device, then the sizes. Without --seq the device comes first, because it sets the lengths.
-    """
-    if not flags.models:
-        raise RequestError("--models is missing", f"try --models gmlp,vit --seq 17,65,257; allowed: {', '.join(catalog.names('families'))}")
-    if not flags.seq:
-        flags = with_lengths_of(device_of(flags, may_be_elsewhere=may_be_elsewhere), flags)
-    request, _, recipe = to_request(flags), to_settings(flags), to_recipe(flags)
-    announce_data_root(flags)
-    device = device_of(flags, may_be_elsewhere=may_be_elsewhere)
-    from bench.planning.build import build_plan
-
-    return build_plan(request, settings=settings_on(device, flags), recipe=recipe, device=device, command=command or command_line())
-
-
-def device_of(flags: Flags, *, may_be_elsewhere: bool) -> str:
-    """Return `cpu` or `cuda`.
-
-    Raises RequestError if a GPU is requested and absent, unless jobs `may_be_elsewhere`.
-    """
-    return "cuda" if may_be_elsewhere and flags.device == "cuda" else environment.resolve_device(flags.device)
-
-
-def require_data_of(plan: Plan) -> None:
-    """Raise RequestError for missing data, before anything is measured."""
-    from bench.planning.request import needs_task
-    from bench.spec import is_trained
-    from bench.tasks import require_data
-
-    if any(needs_task(metric) for metric in plan.metrics):
-        for task in dict.fromkeys(p.cell.workload.task for p in plan.cells if is_trained(p.cell, plan)):
-            require_data(task)
-
-
-def command_line() -> str:
-    """Return the command line that was typed, quoted for a shell."""
-    return shlex.join(["bench", *sys.argv[1:]])

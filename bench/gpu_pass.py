@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from bench import console
-from bench.commands import EXIT_FAILED, EXIT_INTERRUPTED, command_line, device_of, require_data_of, write_report_of
+from bench.commands import EXIT_FAILED, EXIT_INTERRUPTED, write_report_of
 from bench.planning.flags import Flags
 from bench.report import console_views
 from bench.running.executors import DEFAULT_EXECUTOR
 from bench.running.pass_folder import PassLedger, Slice, pack_folder, read_ledger, write_ledger
 from bench.running.signals import Stop
+from bench.running.source import command_line, device_of, require_data_of
 from bench.spec import Job, Plan, RequestError
 
 if TYPE_CHECKING:

@@ -24,12 +24,12 @@ from hypothesis import strategies as st
 
 import bench
 from bench import api, cli
-from bench.commands import plan_of_flags
 from bench.planning.flags import Flags, read_flags
 from bench.planning.keywords import in_python
 from bench.planning.values import with_fields
 from bench.report.charts import figures
 from bench.running.signals import SIGNALS
+from bench.running.source import plan_of_flags
 from bench.running.store import RECORDS, read_plan_of_run
 from bench.spec import Plan
 from bench.tasks import DATA_VARIABLES

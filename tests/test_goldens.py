@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 
-from bench.commands import plan_of_flags
 from bench.measure.model import build_model
 from bench.planning.flags import read_flags
+from bench.running.source import plan_of_flags
 from bench.spec import ModelSpec
 from models.layers.shape import Interface, Shape
 

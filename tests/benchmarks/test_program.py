@@ -6,11 +6,11 @@ import itertools
 import os
 from pathlib import Path
 
-from bench.commands import plan_of_flags
 from bench.planning.budget import PARAMS_TOLERANCE, Match, Target, match
 from bench.planning.flags import read_flags
 from bench.planning.jobs import estimated_seconds, jobs
 from bench.planning.sizing import resolve_models
+from bench.running.source import plan_of_flags
 from bench.running.store import RecordWriter, line_of
 from bench.running.table import rows_of
 from bench.spec import ModelSpec

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from bench import cli
-from bench.commands import plan_of_flags
 from bench.files import LEAST_DICTIONARY_BYTES, pack, packed_path, unpack, write_bytes
 from bench.planning.flags import read_flags
 from bench.progress import listening
 from bench.running.folder import choose_folder
 from bench.running.runner import execute, jobs_to_run
+from bench.running.source import plan_of_flags
 from bench.running.store import (
     RECORDS,
     RecordWriter,
