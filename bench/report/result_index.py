@@ -38,6 +38,7 @@ class Entry:
 
     `date`: the day in its name, else that of its plan, as 2026-11-23.
     `superseded_by`: the run that replaces this one, or its `part`, because of `why`.
+    `report`: the name of its report, which may be one of several runs together; by default the run's own.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Entry:
     superseded_by: str = ""
     part: str = ""
     why: str = ""
+    report: str = ""
 
 
 def write_index(results: Path) -> Path:
@@ -101,6 +103,7 @@ def _entry(folder: Path, known: Study | None, note: Mapping[str, str]) -> Entry:
         date=found[0] if (found := re.match(r"\d{4}-\d\d-\d\d", folder.name)) else plan.created[:10] if plan else "",
         host=", ".join(filter(None, (machine_text(facts), f"torch {facts['torch_version']}" if facts.get("torch_version") else ""))),
         allocator=allocator_text(facts) if facts else "",
+        report=note.get("report", folder.name),
         **{key: note[key] for key in ("superseded_by", "part", "why") if note.get("superseded_by") and key in note},
     )
 

@@ -36,7 +36,7 @@ def write_site(results: Path, out: Path, repository: Path) -> Path:
     runs = list(entries_of(results))
     entries, explored = [entry for entry, _ in runs], [(entry, known) for entry, known in runs if known]
     data = explorer_of(explored)
-    sources = manual.sources_of(repository, [results / entry.name for entry in entries]) if with_manual else {}
+    sources = manual.sources_of(repository, list(dict.fromkeys(results / entry.report for entry in entries))) if with_manual else {}
     places = {**PLACES, **(manual.PLACES if with_manual else {})}
     pages = {
         INDEX: _index(entries, sources, [entry.name for entry, _ in explored] if data else [], places),
@@ -65,7 +65,7 @@ def num_bytes(site: Path) -> int:
 
 def _index(entries: Sequence[Entry], sources: Collection[str], explored: Collection[str], places: Mapping[str, str]) -> str:
     newest = sorted(entries, key=lambda entry: entry.name, reverse=True)
-    pages = {entry.name: manual.report_page(entry.name) for entry in newest}
+    pages = {entry.name: manual.report_page(entry.report) for entry in newest}
     return template("site/index.html").render(
         current=[entry for entry in newest if not entry.superseded_by or entry.part],
         superseded=[entry for entry in newest if entry.superseded_by and not entry.part],

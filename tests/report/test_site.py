@@ -17,6 +17,7 @@ from bench.report.explorer import COUNTS, SCORES, TIMES
 from bench.report.html import safe_json
 from bench.report.result_index import entries_of
 from bench.report.site import EXPLORER, INDEX, write_site
+from bench.running.store import NOTES
 from bench.spec import RequestError
 from tests.planted_site import NEW, OLD, OTHER, build, dead_links, note, plant
 
@@ -84,6 +85,17 @@ def test_the_index_shows_every_run_and_what_supersedes_it(site: Path) -> None:
     assert f'href="explorer.html#run={OLD}&amp;superseded=shown"' in folded
     assert f'href="reports/{NEW}/report.html"' in shown
     assert shown.count("> report</a>") == 1
+
+
+def test_runs_with_a_report_in_common_lead_to_it(tmp_path: Path) -> None:
+    repository = plant(tmp_path)
+    (repository / "results" / NOTES).write_text(json.dumps({run: {"report": "both"} for run in (OLD, OTHER)}))
+    (repository / "reports" / "both").mkdir()
+    (repository / "reports" / "both" / "report.md").write_text("# Both\n")
+    page = (build(repository) / INDEX).read_text()
+    assert page.count('href="reports/both/report.html"') == 2
+    assert page.count(f'href="reports/{NEW}/report.html"') == 1
+    assert (repository / "site" / "reports" / "both" / "report.html").exists()
 
 
 def test_no_link_of_the_site_is_dead(site: Path) -> None:

@@ -124,7 +124,9 @@ def test_parts_of_one_question_have_their_predictions_together_and_trials_of_tho
         plan = planned(seq=seq)
         question = Question(text="q", statement="", predictions=(predictions[name],))
         settings = dataclasses.replace(plan.settings, lr_trials=lr_trials)
-        return dataclasses.replace(stored(name, plan), plan=dataclasses.replace(plan, question=question, settings=settings, metrics=metrics))
+        return dataclasses.replace(
+            stored(name, plan), plan=dataclasses.replace(plan, question=question, settings=settings, metrics=metrics)
+        )
 
     timed, trained = part("one", "17", ("latency",), 0), part("two", "65", ("accuracy",), 3)
     for runs in ([timed, trained], [trained, timed]):
