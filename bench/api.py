@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from bench.report.tables import Table
     from bench.spec import Plan
 
-RunFolder = Annotated[Path, typer.Argument(help="Folder of a run, or the result of bench.run.")]
+RUN_HELP = "Folder of a run, or the result of bench.run."
+RunFolder = Annotated[Path, typer.Argument(help=RUN_HELP)]
 
 
 class Shown:
@@ -283,21 +284,21 @@ def load(*runs: str | Path | RunResult | Iterable[str | Path | RunResult]) -> pa
 @with_fields(CompareOptions)
 def compare(
     options: CompareOptions,
-    run: RunFolder,
+    runs: Annotated[list[Path], typer.Argument(help=f"{RUN_HELP} Several are merged.")],
     out: Annotated[Path | None, flag("Also write page and figure into this folder.", "FOLDER", parse=named_path)] = None,
 ) -> CompareResult:
-    """Compare quality with one or more costs in one run: Pareto fronts and significant differences.
+    """Compare quality with one or more costs: Pareto fronts and significant differences.
 
-    Raises RequestError, a ValueError.
+    Several runs are merged if machine, software and code agree. Raises RequestError, a ValueError.
 
     Example: bench.compare("results/2026-11-20_cpu_digits", x="params", y="accuracy")
     """
     from bench.analysis.front import compare_in
     from bench.report.console_views import write_comparison
     from bench.report.sections.front import json_of, notes
-    from bench.running.store import read_run
+    from bench.running.store import read_runs
 
-    fronts = compare_in(read_run(run), options.x, options.y)
+    fronts = compare_in(read_runs(runs), options.x, options.y)
     if out:
         write_comparison(fronts, out)
     data = json_of(fronts)

@@ -75,6 +75,7 @@ def run_folder(help_text: str, metavar: str = "RUN") -> Any:
 
 
 Run = Annotated[Path, run_folder("Folder of a run, such as results/2026-11-20_cpu_digits.")]
+Runs = Annotated[list[Path], run_folder("Folders of runs; several are merged if machine, software and code agree.", "RUN...")]
 
 
 def out_flag(help_text: str, metavar: str = "FOLDER") -> Any:
@@ -367,7 +368,7 @@ def gpu(
 
 @app.command(rich_help_panel=READ, epilog="Example: bench report results/2026-11-20_cpu_digits --figures all")
 def report(
-    runs: Annotated[list[Path], run_folder("Folders of runs; several are merged if machine, software and code agree.", "RUN...")],
+    runs: Runs,
     out: Annotated[Path | None, out_flag("Folder of the report (default: reports/ beside results/).")] = None,
     figures: Annotated[
         str,
@@ -423,31 +424,20 @@ def site(
 @with_fields(CompareOptions)
 def compare(
     options: CompareOptions,
-    run: Run,
-    other: Annotated[str, typer.Argument(help="A second run; use bench diff instead.", metavar="RUN_B", hidden=True)] = "",
-    fail_if: Annotated[str | None, typer.Option("--fail-if", help="See bench diff.", metavar="BOUND", hidden=True)] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="See bench diff.", hidden=True)] = False,
+    runs: Runs,
     out: Annotated[Path | None, out_flag("Folder of the page and figure (default: that of the report).")] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare cost with quality in one run.
-
-    Shows the Pareto front and the significant differences.
-    """
-    if other:
-        if options.x or options.y:
-            raise RequestError(
-                f"--{'x' if options.x else 'y'} needs a single run; two runs are compared in everything they measured", "leave it out"
-            )
-        console.say("to compare two runs, use: bench diff A B")
-        _compare_two(run, Path(other), DiffOptions(fail_if=fail_if), out, _form(as_json, markdown))
-        return
-    if fail_if is not None or markdown:
-        raise RequestError(f"{'--markdown' if markdown else '--fail-if'} needs two runs", "try bench diff RUN_A RUN_B")
+    """Compare cost with quality: the Pareto front and the significant differences."""
+    if len(runs) > 1 and not out:
+        one_by_one = f"; to compare two runs with each other: bench diff {runs[0]} {runs[1]}"
+        raise RequestError(f"a comparison within {len(runs)} runs, merged, needs --out", f"add --out reports/NAME{one_by_one}")
     from bench.analysis.front import compare_in
     from bench.running.folder import report_folder
+    from bench.running.store import read_runs
 
-    path = console_views.show_comparison(compare_in(_read(run), options.x, options.y), run, out or report_folder(run), as_json)
+    fronts = compare_in(read_runs(runs), options.x, options.y)
+    path = console_views.show_comparison(fronts, out or report_folder(runs[0]), as_json)
     console.say(f"comparison: {path}")
 
 

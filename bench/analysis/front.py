@@ -54,13 +54,13 @@ class Axes:
     y: str
 
 
-def compare_in(stored: StoredRun, costs: Sequence[str] = (), y: str = "") -> tuple[CostAgainstQuality, ...]:
-    """Compare quality with each of `costs` in a run; all have the same trained models and tests.
+def compare_in(stored: Sequence[StoredRun], costs: Sequence[str] = (), y: str = "") -> tuple[CostAgainstQuality, ...]:
+    """Compare quality with each of `costs` in a run, or in several as one; all have the same trained models and tests.
 
     Without `costs`, the cost is the first that differs between models; without `y`, the quality is accuracy. Models of an ablation are named as its
-    arms. Raises RequestError for an unknown axis, or if there is nothing to compare.
+    arms. Raises RequestError for an unknown axis, if there is nothing to compare, or if the runs cannot be merged.
     """
-    known, quality = study(stored), y or "accuracy"
+    known, quality = study(*stored), y or "accuracy"
     chance = {task: _chance(task) for task in known.rows["task"].dropna().unique()}
     arms = {cell: arm.name for part in known.plan.parts for arm in part.arms for cell in arm.cells}
     chosen = dict.fromkeys(costs or [varying_cost(known, quality) or "params"])
@@ -105,12 +105,13 @@ class CostAgainstQuality:
 
     `rows`: as `trained_rows` and `with_front` return them.
     `chance`: the score of guessing, by task.
+    `runs`: the names of the runs that were merged.
     `unequal`: pairs of one group that were not tested because their sizes differ.
     `without_seeds`: models that lost all seeds.
     `apart`: where x is the same for all models, a measured cost that tells them apart; empty if there is none.
     """
 
-    run: str
+    runs: tuple[str, ...]
     axes: Axes
     plan: Plan
     rows: pandas.DataFrame
@@ -138,7 +139,7 @@ def front_of(
     arrays = {cell: found.scores for cell, found in scores.items()}
     comparisons = _compared(study, chosen)
     return CostAgainstQuality(
-        run=study.name,
+        runs=study.folders,
         axes=axes,
         plan=plan,
         rows=with_front(chosen, comparisons),

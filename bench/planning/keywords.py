@@ -220,10 +220,11 @@ def _call_text(name: str, flags: str, known: Keywords) -> str:
 
 def _signature(parser: Any, known: Keywords) -> inspect.Signature:
     """Return what a notebook completes and `help` shows."""
-    arguments = [parameter.name for parameter in parser.params if parameter.param_type_name == "argument"]
+    arguments = [parameter for parameter in parser.params if parameter.param_type_name == "argument"]
+    one, several = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL
     return inspect.Signature(
         [
-            *(inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in arguments),
+            *(inspect.Parameter(argument.name, one if argument.nargs == 1 else several) for argument in arguments),
             *(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=keyword.default) for name, keyword in known.items()),
         ]
     )

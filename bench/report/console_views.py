@@ -65,8 +65,8 @@ def show_answer(study: Study) -> None:
     console.print_lines("", *answer_sentences(study))
 
 
-def show_comparison(fronts: Fronts, run: Path, folder: Path, as_json: bool) -> Path:
-    """Print and write a run's cost against quality; return the page's path.
+def show_comparison(fronts: Fronts, folder: Path, as_json: bool) -> Path:
+    """Print and write cost against quality in a run, or in several as one; return the page's path.
 
     Prints the front, the significant differences and the trained models, as text or as one JSON document. Writes the page, which has every table
     whole, and its figure into `folder`.
@@ -74,7 +74,7 @@ def show_comparison(fronts: Fronts, run: Path, folder: Path, as_json: bool) -> P
     from bench.report.sections.front import json_of, notes, text_tables
 
     if as_json:
-        console.print_json({**json_of(fronts), "run": str(run)})
+        console.print_json(json_of(fronts))
     else:
         for title, table in text_tables(fronts):
             shown = table.rows[:MAX_COMPARISONS]

@@ -116,7 +116,6 @@ def test_nothing_to_compare_is_said(tmp_path: Path, answer: Answer) -> None:
 
 def test_flags_of_the_other_kind_of_comparison_are_refused(before: Path, tmp_path: Path, answer: Answer) -> None:
     after = shutil.copytree(before, tmp_path / "after")
-    assert answer("compare", before, after, "--x", "params")[0] == 2
     assert answer("diff", before, after, "--markdown", "--json")[0] == 2
     assert answer("diff", before, after, "--fail-if", "")[0] == 2
     assert answer("diff", before, after, "--out", before / "plan.json")[0] == 2
@@ -154,18 +153,6 @@ def test_other_software_is_named_and_compared(before: Path, tmp_path: Path, answ
 
 KNOWN: dict[str, Any] = {"cpu_type": "AMD EPYC family 26 model 2 stepping 1 (avx2)", "work_version": "0123456789abcdef", "boot": "0123abcd"}
 CEILINGS = {"copy_bytes_per_s": 3e10, "torch_mm_flops_per_s": 1e11, "onednn_flops_per_s": None}
-
-
-def test_comparing_two_runs_still_works_and_names_the_command_for_it(before: Path, tmp_path: Path, answer: Answer) -> None:
-    after = stored(tmp_path / "after", planned(), 2, slower={("vit", 65): 1.2})
-    options = (before, after, "--fail-if", "latency_ms>1.05", "--json", "--out", tmp_path / "page")
-    code, out, err = answer("compare", *options)
-    assert code == 1
-    assert "to compare two runs, use: bench diff A B" in err
-    again, same, said = answer("diff", *options)
-    assert (again, same) == (code, out)
-    assert "bench diff A B" not in said
-    assert (tmp_path / "page" / "comparison.md").exists()
 
 
 def test_hosts_of_one_type_are_compared_and_their_differences_named(tmp_path: Path, answer: Answer) -> None:

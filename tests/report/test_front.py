@@ -114,13 +114,28 @@ def test_it_prints_the_front_and_says_what_is_significant_and_what_is_not(tmp_pa
     assert "![" in (folder / "compare_params_accuracy.md").read_text()
 
 
+def test_several_runs_are_compared_as_one_into_a_folder_that_is_named(tmp_path: Path, answer: Answer) -> None:
+    first, second = (str(write_run(tmp_path / "results" / n, planned(seq=n))) for n in ("17", "65"))
+    code, _, err = answer(first, second)
+    assert code == 2
+    assert f"bench diff {first} {second}" in err
+    code, out, _ = answer(first, second, "--out", str(tmp_path / "both"), "--json")
+    assert code == 0
+    data = json.loads(out)
+    assert data["runs"] == ["17", "65"]
+    assert {entry["seq_len"] for entry in data["front"]} == {17, 65}
+    page = (tmp_path / "both" / "compare_params_accuracy.md").read_text()
+    assert page.startswith("# 2 runs: params against accuracy")
+    assert "bench compare 17 65 --x params" in page
+
+
 def test_json_is_one_document(tmp_path: Path, answer: Answer) -> None:
     run = write_run(tmp_path / "results" / "made", planned(params="250k,1M"))
     code, out, _ = answer(str(run), "--x", "latency_ms", "--json")
     data = json.loads(out)
     assert code == 0
-    assert list(data) == ["run", "quick", "x", "y", "front", "comparisons"]
-    assert (data["run"], data["x"], data["y"]) == (str(run), "latency_ms", "accuracy")
+    assert list(data) == ["runs", "quick", "x", "y", "front", "comparisons"]
+    assert (data["runs"], data["x"], data["y"]) == (["made"], "latency_ms", "accuracy")
     assert len(data["comparisons"]) == 6
     assert {(c["first"]["label"], c["second"]["label"]) for c in data["comparisons"] if c["significant"]} == {
         ("gmlp", "vit"),

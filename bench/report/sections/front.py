@@ -51,7 +51,7 @@ def json_of(fronts: Fronts) -> dict[str, Any]:
     front = [_front_entry(row, one.axes) for one in fronts for row in on_front(one.rows).to_dict("records")]
     comparisons = [_comparison_entry(comparison, found.axes) for comparison in found.comparisons]
     quick = found.plan.settings.quick
-    return {"run": found.run, "quick": quick, "x": _costs(fronts), "y": found.axes.y, "front": front, "comparisons": comparisons}
+    return {"runs": list(found.runs), "quick": quick, "x": _costs(fronts), "y": found.axes.y, "front": front, "comparisons": comparisons}
 
 
 def _costs(fronts: Fronts) -> str:
@@ -142,9 +142,10 @@ def _document(fronts: Fronts) -> Document:
         "Front": (Paragraph(text=" ".join(front)), *([blocks["Pareto front"]] if len(fronts) == 1 else []), figure(fronts)),
         "Trained models": (blocks["Trained models"], *conditions),
     }
+    of = found.runs[0] if len(found.runs) == 1 else f"{len(found.runs)} runs"
     return Document(
-        title=f"{found.run}: {_costs(fronts).replace(',', ', ')} against {found.axes.y}",
-        subtitle=f"Made by: bench compare {found.run} --x {_costs(fronts)} --y {found.axes.y}; run of {found.plan.created[:10]}",
+        title=f"{of}: {_costs(fronts).replace(',', ', ')} against {found.axes.y}",
+        subtitle=f"Made by: bench compare {' '.join(found.runs)} --x {_costs(fronts)} --y {found.axes.y}; run of {found.plan.created[:10]}",
         notice=" ".join(quick_text(found.plan)),
         sections=tuple(Section(title=title, blocks=tuple(parts)) for title, parts in sections.items()),
     )
