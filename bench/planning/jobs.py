@@ -28,7 +28,9 @@ TIMED_OUT = "timed_out"
 NEVER_RETRIED = (TIMED_OUT, "out_of_memory")
 """Statuses that later rounds do not retry."""
 CPU_FLOPS_PER_S = 6e10
-"""Nominal rate of one CPU thread."""
+"""Nominal rate of one CPU thread in a timed step."""
+CPU_TRAINING_FLOPS_PER_S = 2.5e10
+"""Nominal rate of one CPU thread in a training, at small widths and batches: the median of the runs under results/ that train."""
 CUDA_SHARE = 0.3
 """Assumed share of the peak rate for a whole model; not measured."""
 CUDA_PEAK_FLOPS_PER_S = {"fp32": 67e12, "tf32": 495e12, "bf16": 989e12, "bf16-autocast": 989e12}
@@ -242,7 +244,8 @@ def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan, pilots: Ma
     if _is_training(job):
         recipe = job.recipe or base_recipe(planned.cell, plan)
         precision = "fp32" if recipe.precision == AUTO else recipe.precision
-        return overhead_s + _training_flops(planned, recipe) / nominal_flops_per_s(work.device, precision)
+        rate = CPU_TRAINING_FLOPS_PER_S if work.device == "cpu" else nominal_flops_per_s(work.device, precision)
+        return overhead_s + _training_flops(planned, recipe) / rate
     if job.group:
         burst_s = step_s * (job.num_calls + uncounted_calls(work.device, step_s))
         warm_s = MEMBER_OVERHEAD_S[work.device] + _compile_seconds(job, repeat) + _warm_seconds(step_s, plan.settings.sample_s)

@@ -18,6 +18,8 @@ from bench.running.store import read_run
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 FAMILIES = ("gmlp", "vit", "transformer")
 Row = Mapping[str, Any]
+Runs = str | tuple[str, ...]
+"""A run, or several as one."""
 Figures = Mapping[str, Callable[[], str]]
 """By the name of a place, its text."""
 
@@ -35,6 +37,10 @@ def run(*names: str) -> Study:
     for name in names:
         _require_current(name, "all")
     return study(*(read_run(RESULTS / name) for name in names))
+
+
+def together(of: Runs) -> Study:
+    return run(*((of,) if isinstance(of, str) else of))
 
 
 def _require_current(name: str, part: str) -> None:
@@ -70,18 +76,19 @@ def ratio_of_cells(name: str, first: str, second: str, *, of: int = 1) -> str:
     return interval_text(mean.interval(1 - (1 - LEVEL) / of).exp())
 
 
-def effect(name: str, part: str, arm: str, against: str, measure: str, seq_len: int | None = None) -> Effect:
+def effect(of: Runs, part: str, arm: str, against: str, measure: str, seq_len: int | None = None) -> Effect:
     """The only such effect of an ablation, or that at this length."""
     if measure == "latency_ms":
-        _require_current(name, "times")
+        for name in together(of).folders:
+            _require_current(name, "times")
     found = [
         effect
-        for effect in run(name).effects
+        for effect in together(of).effects
         if (effect.contrast.part, effect.contrast.arm, effect.contrast.against, effect.measure.name) == (part, arm, against, measure)
         and seq_len in (None, effect.contrast.seq_len)
     ]
     if len(found) != 1:
-        raise LookupError(f"{name}: {len(found)} effects of {arm} against {against} in {part}, not one")
+        raise LookupError(f"{of}: {len(found)} effects of {arm} against {against} in {part}, not one")
     return found[0]
 
 
@@ -91,14 +98,15 @@ def difference(name: str, part: str, arm: str, against: str) -> str:
     return f"{100 * found.estimate:+.1f} points [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
 
 
-def arm_rows(name: str, part: str, arm: str) -> list[Row]:
+def arm_rows(of: Runs, part: str, arm: str) -> list[Row]:
     """The rows of one arm of a part, shortest first."""
-    (cells,) = [found.cells for of in run(name).plan.parts if of.name == part for found in of.arms if found.name == arm]
-    return sorted((run(name).row_by_cell[cell] for cell in cells), key=lambda found: found["seq_len"])
+    known = together(of)
+    (cells,) = [found.cells for asked in known.plan.parts if asked.name == part for found in asked.arms if found.name == arm]
+    return sorted((known.row_by_cell[cell] for cell in cells), key=lambda found: found["seq_len"])
 
 
-def arms(name: str, part: str) -> list[str]:
-    return [arm.name for of in run(name).plan.parts if of.name == part for arm in of.arms]
+def arms(of: Runs, part: str) -> list[str]:
+    return [arm.name for asked in together(of).plan.parts if asked.name == part for arm in asked.arms]
 
 
 def exponent(name: str, shorter: int, cells: Iterable[str], column: str = "latency_ms") -> str:
@@ -114,11 +122,11 @@ def exponent(name: str, shorter: int, cells: Iterable[str], column: str = "laten
     return f"{found.estimate:.2f} [{found.low:.2f}, {found.high:.2f}]"
 
 
-def outcomes(name: str) -> str:
-    """`18 supported, 6 undecided`."""
-    counts = Counter(
-        verdict.answer for verdict, asked in zip(run(name).prediction_verdicts, run(name).predictions, strict=True) if not asked.is_target
-    )
+def outcomes(of: Runs, part: str = "") -> str:
+    """`18 supported, 6 undecided`, of a question or of one part."""
+    known = together(of)
+    pairs = zip(known.prediction_verdicts, known.predictions, strict=True)
+    counts = Counter(verdict.answer for verdict, asked in pairs if not asked.is_target and part in ("", asked.part))
     return ", ".join(f"{counts[answer]} {answer}" for answer in ("supported", "refuted", "undecided") if counts[answer])
 
 
