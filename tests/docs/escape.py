@@ -6,10 +6,23 @@ from bench import numbers
 from bench.analysis.crossover import Crossovers
 from bench.analysis.growth import LATENCY
 from bench.analysis.relative import ATTENTION_MIXER
-from tests.docs.reading import Figures, Row, accuracy, arm_rows, arms, effect, interval_text, outcomes, run, table
+from tests.docs.reading import Figures, Row, Runs, accuracy, arm_rows, arms, effect, interval_text, outcomes, table, together
 
-ESCAPE, ESCAPE_RECALL = "2026-11-24_cpu_escape", "2026-11-25_cpu_escape_recall"
-COST, RECALL, FUSED = "cost against n", "associative recall", "attention, fused"
+ESCAPE = tuple(f"2026-11-25_cpu_escape_{part}" for part in ("cost", "recall", "copy"))
+ESCAPE_QUESTIONS = "2026-11-25_cpu_escape_questions"
+OTHER_HOST = "2026-11-24_cpu_escape"
+COST, RECALL, COPY, QUESTIONS, FUSED = (
+    "cost against n",
+    "associative recall",
+    "copy from n / 2 tokens away",
+    "questions",
+    "attention, fused",
+)
+TRAINED: dict[str, tuple[Runs, str]] = {
+    RECALL: (ESCAPE, "recall"),
+    COPY: (ESCAPE, "copying"),
+    QUESTIONS: (ESCAPE_QUESTIONS, "questions"),
+}
 LENGTHS = (64, 1024, 4096, 16384)
 
 
@@ -17,8 +30,8 @@ def others() -> list[str]:
     return [arm for arm in arms(ESCAPE, COST) if arm != FUSED]
 
 
-def at(arm: str, n: int) -> Row:
-    (found,) = [row for row in arm_rows(ESCAPE, COST, arm) if row["seq_len"] == n]
+def at(arm: str, n: int, of: Runs = ESCAPE) -> Row:
+    (found,) = [row for row in arm_rows(of, COST, arm) if row["seq_len"] == n]
     return found
 
 
@@ -26,10 +39,10 @@ def time_over_fused(arm: str, n: int) -> str:
     return interval_text(effect(ESCAPE, COST, arm, FUSED, "latency_ms", seq_len=n).estimate)
 
 
-def crossing(arm: str) -> str:
+def crossing(arm: str, of: Runs = ESCAPE) -> str:
     """The length from which a mixer takes less time than attention, as measured."""
-    model = str(at(arm, LENGTHS[0])["model"])
-    pairs = [pair for pair in run(ESCAPE).measured_crossovers if pair.measure == LATENCY]
+    model = str(at(arm, LENGTHS[0], of)["model"])
+    pairs = [pair for pair in together(of).measured_crossovers if pair.measure == LATENCY]
     (label, found), *others = [
         (label, pair.found) for pair in pairs for label in (pair.first, pair.second) if label.split(" (")[0] == model
     ]
@@ -40,7 +53,7 @@ def crossing(arm: str) -> str:
 def closed_crossing(arm: str) -> str:
     """The same by FLOPs of the blocks, without FFTs."""
     model = str(at(arm, LENGTHS[0])["model"])
-    (found,) = [pair for pair in run(ESCAPE).closed_crossovers if {pair.first.model, pair.second.model} == {ATTENTION_MIXER, model}]
+    (found,) = [pair for pair in together(ESCAPE).closed_crossovers if {pair.first.model, pair.second.model} == {ATTENTION_MIXER, model}]
     return crossing_text(found.flops["blocks"], model)
 
 
@@ -68,30 +81,31 @@ def time_table() -> str:
 def crossing_table() -> str:
     lines = []
     for arm in others():
-        found = at(arm, 4096)
-        ffts = numbers.count(found["fft_flops"]) if found["fft_flops"] else ""
-        memory = found["peak_memory_bytes"] / at(FUSED, 4096)["peak_memory_bytes"]
-        line = [arm, crossing(arm), closed_crossing(arm), numbers.significant(memory)]
-        lines.append([*line, numbers.count(found["params"]), numbers.count(found["flops"]), ffts])
-    headers = ("mixer", "by time", "by FLOPs", "peak memory over attention's", "params", "FLOPs", "FLOPs of FFTs")
-    return table(headers, lines)
+        memory = at(arm, 4096)["peak_memory_bytes"] / at(FUSED, 4096)["peak_memory_bytes"]
+        line = [arm, crossing(arm), crossing(arm, OTHER_HOST), closed_crossing(arm), numbers.significant(memory)]
+        lines.append([*line, numbers.count(at(arm, 4096)["params"])])
+    return table(("mixer", "by time", "by time, AVX-512 host", "by FLOPs", "peak memory over attention's", "params"), lines)
 
 
-def recall_table() -> str:
-    lines = []
-    for arm in arms(ESCAPE_RECALL, RECALL):
-        short, long = arm_rows(ESCAPE_RECALL, RECALL, arm)
-        rates = ", ".join(f"{found['tuned_learning_rate']:.1e}" for found in (short, long))
-        lines.append([arm, numbers.exact(long["params"]), accuracy(short), accuracy(long), rates])
-    return table(("mixer", "params at n = 256", "n = 64", "n = 256", "learning rates"), lines)
+def quality_table() -> str:
+    """Accuracy of every mixer in every part that trains, at its lengths."""
+    columns: dict[str, dict[str, str]] = {}
+    for part, (of, title) in TRAINED.items():
+        for arm in arms(of, part):
+            for row in arm_rows(of, part, arm):
+                columns.setdefault(f"{title}, n = {row['seq_len']:.0f}", {})[arm] = accuracy(row)
+    mixers = dict.fromkeys(arm for column in columns.values() for arm in column)
+    return table(("mixer", *columns), [[arm, *(column.get(arm, "") for column in columns.values())] for arm in mixers])
 
 
 FIGURES: Figures = {
-    "escape_recall": recall_table,
-    "escape_recall_outcomes": lambda: outcomes(ESCAPE_RECALL),
+    "escape_quality": quality_table,
     "escape_times": time_table,
     "escape_crossings": crossing_table,
-    "escape_outcomes": lambda: outcomes(ESCAPE),
+    "escape_cost_outcomes": lambda: outcomes(ESCAPE, COST),
+    "escape_recall_outcomes": lambda: outcomes(ESCAPE, RECALL),
+    "escape_copy_outcomes": lambda: outcomes(ESCAPE, COPY),
+    "escape_questions_outcomes": lambda: outcomes(ESCAPE_QUESTIONS),
     "escape_linear": lambda: crossing("linear attention"),
     "escape_state_space": lambda: crossing("state space, state 64"),
     "escape_delta_rule": lambda: crossing("gated delta rule"),

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from bench import numbers
 from bench.analysis.effects import Effect
-from tests.docs.reading import Figures, accuracy, arm_rows, difference, outcomes, run, table
+from tests.docs.reading import Figures, accuracy, arm_rows, arms, difference, outcomes, run, table
 
 PRECISION = "2026-11-25_cpu_precision"
+POSITIONS = "2026-11-26_cpu_positions"
 RUNS = {
     "normalisation": "2026-11-25_cpu_normalisation",
 }
@@ -39,6 +40,12 @@ def precision_table() -> str:
     return table(("model", "fp32", "bf16", "difference"), lines)
 
 
+def positions_table() -> str:
+    parts = ("digits", "copy")
+    lines = [[arm, *(accuracy(arm_rows(POSITIONS, part, arm)[0]) for part in parts)] for arm in arms(POSITIONS, parts[0])]
+    return table(("mixer, positions", *parts), lines)
+
+
 def _is_first(effect: Effect, baselines: dict[str, str]) -> bool:
     return effect.contrast.against == baselines[effect.contrast.part]
 
@@ -55,5 +62,7 @@ def _of(name: str) -> dict[str, Callable[[], str]]:
 FIGURES: Figures = {
     "precision": precision_table,
     "precision_outcomes": lambda: outcomes(PRECISION),
+    "positions": positions_table,
+    "positions_outcomes": lambda: outcomes(POSITIONS),
     **{f"{question}_{kind}": text for question, name in RUNS.items() for kind, text in _of(name).items()},
 }
