@@ -255,6 +255,8 @@ def test_a_comparison_is_that_of_the_command_line(tmp_path: Path) -> None:
         bench.compare(TRAINED, x="cost")
     with pytest.raises(bench.RequestError, match="no run folder at"):
         bench.compare(tmp_path / "nothing")
+    with pytest.raises(bench.RequestError, match="is named twice"):
+        bench.compare(TRAINED, TRAINED)
     assert not list(tmp_path.iterdir())
     bench.compare(TRAINED, out=tmp_path)
     assert {path.suffix for path in tmp_path.rglob("*.*")} == {".md", ".svg", ".png"}

@@ -30,7 +30,7 @@ NEVER_RETRIED = (TIMED_OUT, "out_of_memory")
 CPU_FLOPS_PER_S = 6e10
 """Nominal rate of one CPU thread in a timed step."""
 CPU_TRAINING_FLOPS_PER_S = 2.5e10
-"""Nominal rate of one CPU thread in a training, at small widths and batches: the median of the runs under results/ that train."""
+"""Nominal rate of one CPU thread in a training, about the median of the runs under results/ that train (16 to 96e9)."""
 CUDA_SHARE = 0.3
 """Assumed share of the peak rate for a whole model; not measured."""
 CUDA_PEAK_FLOPS_PER_S = {"fp32": 67e12, "tf32": 495e12, "bf16": 989e12, "bf16-autocast": 989e12}

@@ -47,10 +47,10 @@ class Entry:
     date: str
     host: str
     allocator: str
+    report: str
     superseded_by: str = ""
     part: str = ""
     why: str = ""
-    report: str = ""
 
 
 def write_index(results: Path) -> Path:

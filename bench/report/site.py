@@ -36,7 +36,7 @@ def write_site(results: Path, out: Path, repository: Path) -> Path:
     runs = list(entries_of(results))
     entries, explored = [entry for entry, _ in runs], [(entry, known) for entry, known in runs if known]
     data = explorer_of(explored)
-    sources = manual.sources_of(repository, list(dict.fromkeys(results / entry.report for entry in entries))) if with_manual else {}
+    sources = manual.sources_of(repository, [results / entry.report for entry in entries]) if with_manual else {}
     places = {**PLACES, **(manual.PLACES if with_manual else {})}
     pages = {
         INDEX: _index(entries, sources, [entry.name for entry, _ in explored] if data else [], places),

@@ -126,7 +126,7 @@ def test_several_runs_are_compared_as_one_into_a_folder_that_is_named(tmp_path: 
     assert {entry["seq_len"] for entry in data["front"]} == {17, 65}
     page = (tmp_path / "both" / "compare_params_accuracy.md").read_text()
     assert page.startswith("# 2 runs: params against accuracy")
-    assert "bench compare 17 65 --x params" in page
+    assert "bench compare 17 65 --x params --y accuracy --out FOLDER" in page
 
 
 def test_json_is_one_document(tmp_path: Path, answer: Answer) -> None:

@@ -142,10 +142,10 @@ def _document(fronts: Fronts) -> Document:
         "Front": (Paragraph(text=" ".join(front)), *([blocks["Pareto front"]] if len(fronts) == 1 else []), figure(fronts)),
         "Trained models": (blocks["Trained models"], *conditions),
     }
-    of = found.runs[0] if len(found.runs) == 1 else f"{len(found.runs)} runs"
+    of, into = (found.runs[0], "") if len(found.runs) == 1 else (f"{len(found.runs)} runs", " --out FOLDER")
     return Document(
         title=f"{of}: {_costs(fronts).replace(',', ', ')} against {found.axes.y}",
-        subtitle=f"Made by: bench compare {' '.join(found.runs)} --x {_costs(fronts)} --y {found.axes.y}; run of {found.plan.created[:10]}",
+        subtitle=f"Made by: bench compare {' '.join(found.runs)} --x {_costs(fronts)} --y {found.axes.y}{into}; run of {found.plan.created[:10]}",
         notice=" ".join(quick_text(found.plan)),
         sections=tuple(Section(title=title, blocks=tuple(parts)) for title, parts in sections.items()),
     )
