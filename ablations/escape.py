@@ -25,7 +25,7 @@ Source: arXiv 2006.16236 (linear attention); 2405.21060 (state-space duality); 2
 (low-rank attention); 2302.10866 (long convolutions); 2105.08050, App. C (Toeplitz W); 2312.04927 and 2402.18668 (recall
 against state size); 2402.01032 (copying); 2212.14052 (a shift before the state).
 
-Cost: a quarter of an hour of timing and some six hours of training on one CPU thread (estimate); an hour on a GPU (estimate); two
+Cost: a quarter of an hour of timing and some ten hours of training on one CPU thread (estimate); an hour on a GPU (estimate); two
 minutes with --quick on a CPU.
 """
 

@@ -10,7 +10,7 @@ test checks the table for this.
 
 Source: arXiv 1706.03762, Sec. 3.5 and Table 3 (E); arXiv 2105.08050, Sec. 2 (gMLP without positions).
 
-Cost: a quarter of an hour on one CPU thread; about as long on a GPU (estimate); a minute with --quick on a CPU.
+Cost: half an hour on one CPU thread; about as long on a GPU (estimate); a minute with --quick on a CPU.
 """
 
 from bench.spec import Ablation, Arm, Grid, Prediction

@@ -103,6 +103,7 @@ FIGURES: Figures = {
     "escape_times": time_table,
     "escape_crossings": crossing_table,
     "escape_cost_outcomes": lambda: outcomes(ESCAPE, COST),
+    "escape_other_host_outcomes": lambda: outcomes(OTHER_HOST),
     "escape_recall_outcomes": lambda: outcomes(ESCAPE, RECALL),
     "escape_copy_outcomes": lambda: outcomes(ESCAPE, COPY),
     "escape_questions_outcomes": lambda: outcomes(ESCAPE_QUESTIONS),
