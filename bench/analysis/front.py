@@ -173,8 +173,9 @@ def _compared(study: Study, rows: pandas.DataFrame) -> tuple[Comparison, ...]:
 def trained_rows(rows: pandas.DataFrame, scores: Mapping[str, SeedScores], axes: Axes) -> pandas.DataFrame:
     """Return one row per trained model, sorted by task, length and budget.
 
-    Adds `x` and `y` with bounds to the prepared table; `label` is the model. Several cells may share a training: the first in plan order with a
-    known x represents it. The costs of a step all come from one workload, the first that has one; rows measured otherwise have no x.
+    Adds `x` and `y` with bounds to the prepared table; `label` is the model, with its recipe where several trained one task. Several cells
+    may share a training: the first in plan order with a known x represents it. The costs of a step all come from one workload, the first
+    that has one; rows measured otherwise have no x.
 
     If parameters were matched and the budget covers the whole model, `x` for params is the budget, so that matched models have equal x. `x_doubtful`
     marks an x of unknown error. Raises RequestError if x or y was not measured, or if no two trained models share a task and a length.
@@ -190,7 +191,7 @@ def trained_rows(rows: pandas.DataFrame, scores: Mapping[str, SeedScores], axes:
     chosen = pandas.concat([known, frame[~frame["training"].isin(known["training"])].drop_duplicates("training")]).sort_index()
     if chosen.groupby(["task", "seq_len"], sort=False).size().max() < 2:
         raise RequestError("no two trained models of this run share a task and a length", "train two or more: --models gmlp,vit")
-    return _with_bounds(chosen, axes).sort_values(["task", "seq_len", "budget"], kind="stable")
+    return _with_labels(_with_bounds(chosen, axes)).sort_values(["task", "seq_len", "budget"], kind="stable")
 
 
 def with_front(rows: pandas.DataFrame, comparisons: Sequence[Comparison]) -> pandas.DataFrame:
@@ -271,6 +272,12 @@ def _same_workload(frame: pandas.DataFrame, cost: str) -> pandas.Series:
     return (frame[list(WORKLOAD_KEYS)] == first[list(WORKLOAD_KEYS)]).all(axis=1)
 
 
+def _with_labels(frame: pandas.DataFrame) -> pandas.DataFrame:
+    several = frame.groupby(["task", "seq_len"])["recipe"].transform("nunique") > 1
+    changed = several & (frame["recipe"] != "")
+    return frame.assign(label=frame["model"].where(~changed, frame["model"] + ", " + frame["recipe"]))
+
+
 def _with_bounds(frame: pandas.DataFrame, axes: Axes) -> pandas.DataFrame:
     # a budget may cover the blocks only, and then differs from the size of the whole model
     holds_all = (frame["params"] - frame["budget"]).abs() <= SIZE_TOLERANCE["params"] * frame["budget"]
@@ -279,7 +286,6 @@ def _with_bounds(frame: pandas.DataFrame, axes: Axes) -> pandas.DataFrame:
     # a time measured once has no spread, and the interval of an unstable time is unreliable
     unsure = [row["latency_stable"] is False or numbers.is_empty(row["latency_low_ms"]) for row in frame.to_dict("records")]
     return frame.assign(
-        label=frame["model"],
         x=frame[axes.x].where(~matched, frame["budget"]),
         x_low=frame["latency_low_ms"] if timed else float("nan"),
         x_high=frame["latency_high_ms"] if timed else float("nan"),

@@ -18,7 +18,7 @@ from bench.planning.jobs import depends_on_host
 from bench.planning.request import trains
 from bench.running.store import StoredRun
 from bench.running.table import rows_of
-from bench.spec import MEASURED, Part, Plan, Question, Record, RequestError
+from bench.spec import MEASURED, Part, Plan, PlannedCell, Question, Recipe, Record, RequestError, base_recipe
 
 SAME_SETTINGS = ("quick", "seed")
 """Settings that merged runs must share."""
@@ -29,13 +29,14 @@ SAME_TRIALS = ("lr_trials", "decay_trials")
 def merge_runs(runs: Sequence[StoredRun]) -> StoredRun:
     """Return one run with the cells and records of all runs.
 
-    Its folder is the first run's. A cell timed by several runs has the rounds of all of them. Raises RequestError naming the first key
-    in which two runs differ.
+    Its folder is the first run's, its recipe that of the first run that trains. A cell timed by several runs has the rounds of all of
+    them. Raises RequestError naming the first key in which two runs differ.
     """
     if len(runs) == 1:
         return runs[0]
     for first, second in pairwise(runs):
         _require_agreement(first, second)
+    runs = _with_one_recipe(runs)
     return dataclasses.replace(runs[0], plan=_plan(runs), records=tuple(_records(runs)))
 
 
@@ -47,7 +48,7 @@ def rows_of_runs(runs: Sequence[StoredRun]) -> pandas.DataFrame:
     """
     rows = rows_of(merge_runs(runs))
     if len(runs) > 1:
-        own = pandas.concat([rows_of(run)[["cell_id", "status", "reason"]] for run in runs])
+        own = pandas.concat([rows_of(run)[["cell_id", "status", "reason"]] for run in _with_one_recipe(runs)])
         own = (
             own.sort_values("status", key=lambda status: status == MEASURED, kind="stable").drop_duplicates("cell_id").set_index("cell_id")
         )
@@ -60,11 +61,8 @@ def _require_agreement(first: StoredRun, second: StoredRun) -> None:
     timed = depends_on_host(first.plan) or depends_on_host(second.plan)
     found = disagreements(first.environment, second.environment, trained=trained, timed=timed)
     pairs = [(key, *values) for key, values in found.items()]
-    both_train = all("accuracy" in run.plan.metrics for run in (first, second))
-    shared = (*SAME_SETTINGS, *(SAME_TRIALS if both_train else ()))
+    shared = (*SAME_SETTINGS, *(SAME_TRIALS if all(_learns(run.plan) for run in (first, second)) else ()))
     pairs += [(key, getattr(first.plan.settings, key), getattr(second.plan.settings, key)) for key in shared]
-    if both_train:
-        pairs.append(("recipe", first.plan.recipe, second.plan.recipe))
     for key, before, after in pairs:
         if before != after:
             raise RequestError(
@@ -73,12 +71,57 @@ def _require_agreement(first: StoredRun, second: StoredRun) -> None:
             )
 
 
+def _learns(plan: Plan) -> bool:
+    return "accuracy" in plan.metrics
+
+
+def _with_one_recipe(runs: Sequence[StoredRun]) -> list[StoredRun]:
+    """Return the runs with the recipe of the first that trains; cells that another recipe trained carry their own."""
+    base = next((run.plan.recipe for run in runs if _learns(run.plan)), None)
+    return [run if base is None or not _learns(run.plan) or run.plan.recipe == base else _by_recipe(run, base) for run in runs]
+
+
+def _by_recipe(run: StoredRun, base: Recipe) -> StoredRun:
+    """Return the run as if it had been planned with another recipe as the default.
+
+    Its recipes stay what they were, but the ids of its cells change, in plan and records alike.
+    """
+    cells = tuple(_carrying(planned, base_recipe(planned.cell, run.plan), base) for planned in run.plan.cells)
+    renamed = {before.cell.cell_id: after.cell.cell_id for before, after in zip(run.plan.cells, cells, strict=True)}
+
+    def ids(found: Iterable[str]) -> tuple[str, ...]:
+        return tuple(renamed[cell_id] for cell_id in found)
+
+    plan = dataclasses.replace(
+        run.plan,
+        recipe=base,
+        cells=cells,
+        parts=tuple(
+            dataclasses.replace(
+                part, cells=ids(part.cells), arms=tuple(dataclasses.replace(arm, cells=ids(arm.cells)) for arm in part.arms)
+            )
+            for part in run.plan.parts
+        ),
+        ladders=tuple(dataclasses.replace(sweep, cells=ids(sweep.cells)) for sweep in run.plan.ladders),
+    )
+    records = tuple(dataclasses.replace(r, subject_id=renamed.get(r.subject_id, r.subject_id)) for r in run.records)
+    return dataclasses.replace(run, plan=plan, records=records)
+
+
+def _carrying(planned: PlannedCell, recipe: Recipe, base: Recipe) -> PlannedCell:
+    """Return the cell with its recipe, if it trains by another than the default."""
+    cell = planned.cell
+    own = recipe if cell.workload.task and recipe != base else None
+    workload = dataclasses.replace(cell.workload, recipe=own)
+    return dataclasses.replace(planned, cell=dataclasses.replace(cell, workload=workload))
+
+
 def _plan(runs: Sequence[StoredRun]) -> Plan:
     plans = [run.plan for run in runs]
-    trainers = [plan for plan in plans if "accuracy" in plan.metrics]
+    trainers = [plan for plan in plans if _learns(plan)]
     lengths = [plan.accuracy_seq_lens for plan in trainers]
     cells = {planned.cell.cell_id: planned for plan in reversed(plans) for planned in plan.cells}
-    base = (trainers or plans)[0]  # recipe and trials are those of a run that trains
+    base = (trainers or plans)[0]  # trials are those of a run that trains
     return dataclasses.replace(
         base,
         command="\n".join(dict.fromkeys(plan.command for plan in plans)),

@@ -8,8 +8,7 @@ from bench.analysis.growth import LATENCY
 from bench.analysis.relative import ATTENTION_MIXER
 from tests.docs.reading import Figures, Row, Runs, accuracy, arm_rows, arms, effect, interval_text, outcomes, table, together
 
-ESCAPE = tuple(f"2026-11-25_cpu_escape_{part}" for part in ("cost", "recall", "copy"))
-ESCAPE_QUESTIONS = "2026-11-25_cpu_escape_questions"
+ESCAPE = tuple(f"2026-11-25_cpu_escape_{part}" for part in ("cost", "recall", "copy", "questions"))
 OTHER_HOST = "2026-11-24_cpu_escape"
 COST, RECALL, COPY, QUESTIONS, FUSED = (
     "cost against n",
@@ -18,11 +17,7 @@ COST, RECALL, COPY, QUESTIONS, FUSED = (
     "questions",
     "attention, fused",
 )
-TRAINED: dict[str, tuple[Runs, str]] = {
-    RECALL: (ESCAPE, "recall"),
-    COPY: (ESCAPE, "copying"),
-    QUESTIONS: (ESCAPE_QUESTIONS, "questions"),
-}
+TRAINED = {RECALL: "recall", COPY: "copying", QUESTIONS: "questions"}
 LENGTHS = (64, 1024, 4096, 16384)
 
 
@@ -90,9 +85,9 @@ def crossing_table() -> str:
 def quality_table() -> str:
     """Accuracy of every mixer in every part that trains, at its lengths."""
     columns: dict[str, dict[str, str]] = {}
-    for part, (of, title) in TRAINED.items():
-        for arm in arms(of, part):
-            for row in arm_rows(of, part, arm):
+    for part, title in TRAINED.items():
+        for arm in arms(ESCAPE, part):
+            for row in arm_rows(ESCAPE, part, arm):
                 columns.setdefault(f"{title}, n = {row['seq_len']:.0f}", {})[arm] = accuracy(row)
     mixers = dict.fromkeys(arm for column in columns.values() for arm in column)
     return table(("mixer", *columns), [[arm, *(column.get(arm, "") for column in columns.values())] for arm in mixers])
@@ -106,7 +101,7 @@ FIGURES: Figures = {
     "escape_other_host_outcomes": lambda: outcomes(OTHER_HOST),
     "escape_recall_outcomes": lambda: outcomes(ESCAPE, RECALL),
     "escape_copy_outcomes": lambda: outcomes(ESCAPE, COPY),
-    "escape_questions_outcomes": lambda: outcomes(ESCAPE_QUESTIONS),
+    "escape_questions_outcomes": lambda: outcomes(ESCAPE, QUESTIONS),
     "escape_linear": lambda: crossing("linear attention"),
     "escape_state_space": lambda: crossing("state space, state 64"),
     "escape_delta_rule": lambda: crossing("gated delta rule"),

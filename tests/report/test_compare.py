@@ -327,3 +327,17 @@ def test_a_budget_of_the_blocks_is_not_the_size_of_the_model(make_small: Callabl
 def test_unknown_axes_are_refused(x: str, y: str) -> None:
     with pytest.raises(RequestError, match="is not one of"):
         choose_axes(x, y)
+
+
+def test_models_are_named_with_their_recipe_where_several_trained_one_task(make_small: Callable[..., Study]) -> None:
+    def change(table: pandas.DataFrame) -> None:
+        at_budget(table)
+        table["recipe"] = ["epochs=2" if model == "vit" else None for model in table["model"]]
+
+    assert set(found_in(make_small(change)).rows["label"]) == {"gmlp", "vit, epochs=2", "transformer"}
+
+
+def test_many_doubtful_times_are_counted(data: Study) -> None:
+    data.rows["latency_stable"] = False
+    found = found_in(data, "latency_ms")
+    assert any(f"no interval: {len(found.rows)} of {len(found.rows)} models." in text for text in notes([found]))

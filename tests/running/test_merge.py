@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -138,15 +139,35 @@ def test_parts_of_one_question_have_their_predictions_together_and_trials_of_tho
         merge_runs([trained, part("two", "17", ("accuracy",), 4)])
 
 
-def test_quick_runs_and_other_recipes_are_kept_apart() -> None:
+def test_quick_runs_are_kept_apart() -> None:
     run = stored("a", planned())
     quick = dataclasses.replace(run.plan, settings=dataclasses.replace(run.plan.settings, quick=True))
     with pytest.raises(RequestError, match="differ in quick"):
         merge_runs([run, dataclasses.replace(run, plan=quick)])
-    trained = dataclasses.replace(run.plan, metrics=("accuracy",))
-    other = dataclasses.replace(trained, recipe=Recipe(epochs=1))
-    with pytest.raises(RequestError, match="differ in recipe"):
-        merge_runs([dataclasses.replace(run, plan=trained), dataclasses.replace(run, plan=other)])
+
+
+LONG, BRIEF = Recipe(epochs=9), Recipe(epochs=2)
+
+
+def scored(name: str, recipe: Recipe, accuracy: float) -> StoredRun:
+    """Two models that a recipe trained to one accuracy."""
+    request = parse_request(models="gmlp,vit", seq="17", params="600k", metrics="params,accuracy", task="digits")
+    plan = build_plan(request, settings=Settings(seeds=1), recipe=recipe, device="cpu")
+    outcomes = {"accuracy": {"accuracy": accuracy}}
+    records = (recorded(job, Outcome(status="measured", values=outcomes.get(job.metric) or measured(job).values)) for job in jobs(plan))
+    return StoredRun(folder=Path("results") / name, plan=plan, environment=AGREEING, records=tuple(records))
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_cells_that_another_recipe_trained_carry_it_and_keep_their_scores(first: int) -> None:
+    runs = [scored("a", LONG, 0.9), scored("b", BRIEF, 0.5)]
+    runs = [runs[first], runs[1 - first]]
+    merged, rows = merge_runs(runs), rows_of_runs(runs)
+    assert merged.plan.recipe == runs[0].plan.recipe
+    expected = {("", 0.9): 2, ("epochs=2", 0.5): 2} if first == 0 else {("", 0.5): 2, ("epochs=9", 0.9): 2}
+    assert Counter(zip(rows["recipe"].fillna(""), rows["accuracy"], strict=True)) == expected
+    assert set(rows["status"]) == {"measured"}
+    assert {cell_id for part in merged.plan.parts for cell_id in part.cells} == set(rows["cell_id"])
 
 
 def test_rounds_that_unstable_cells_got_on_top_are_not_mixed_with_the_next_runs() -> None:

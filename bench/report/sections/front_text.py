@@ -91,8 +91,10 @@ def figure_caption(costs: Sequence[Axes], apart: str) -> str:
 def front_sentence(rows: pandas.DataFrame, axes: Axes) -> list[str]:
     """List the models on the front by task and length."""
     places = []
-    for (task, n), members in on_front(rows).groupby(["task", "seq_len"], sort=False):
-        names = [f"{row['label']}{_aside(row, several=rows['size'].nunique() > 1)}" for row in members.to_dict("records")]
+    sizes = rows.groupby(["task", "seq_len"])["size"].nunique()
+    for place, members in on_front(rows).groupby(["task", "seq_len"], sort=False):
+        task, n = place
+        names = [f"{row['label']}{_aside(row, several=sizes[place] > 1)}" for row in members.to_dict("records")]
         places.append(f"{task}, n = {n:.0f}: {', '.join(names)}")
     more = f"; {len(places) - MAX_PLACES} more in the table" if len(places) > MAX_PLACES else ""
     return [f"Front of {axes.y} against {_noun(axes.x)}: {'; '.join(places[:MAX_PLACES])}{more}."]
@@ -105,7 +107,8 @@ def uncertain_text(rows: pandas.DataFrame, axes: Axes) -> list[str]:
         return []
     if axes.x == "train_s":
         return ["No membership is certain: training times are wall times of single trainings, with unknown spread."]
-    return [f"Never certain, because their latency is unstable or has no interval: {'; '.join(model_place(row) for row in doubtful)}."]
+    named = f"{len(doubtful)} of {len(rows)} models" if len(doubtful) > MAX_PLACES else "; ".join(model_place(row) for row in doubtful)
+    return [f"Never certain, because their latency is unstable or has no interval: {named}."]
 
 
 def verdict_sentence(comparisons: Sequence[Comparison]) -> list[str]:
