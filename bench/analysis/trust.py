@@ -94,7 +94,7 @@ def findings(
         *(_control(control) if "latency" in metrics else ()),
         *_unstable(rows, takes_turns=takes_turns),
         *_incomplete(rows),
-        *_competition(environment),
+        *_competition(environments),
         *_inline(environment, metrics),
         *_preempted(timed),
         *_page_faults(timed, environment),
@@ -161,18 +161,24 @@ def _incomplete(rows: pd.DataFrame) -> Iterator[Finding]:
         )
 
 
-def _competition(environment: Mapping[str, Any]) -> Iterator[Finding]:
-    busy, cores = environment.get("busy_cores"), environment.get("num_cores")
-    if busy is not None and cores and busy > MAX_BUSY_CORES:
+def _competition(environments: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Report other work; it is less serious if most of the merged runs had none."""
+    busy = [facts for facts in environments if facts.get("num_cores") and (facts.get("busy_cores") or 0.0) > MAX_BUSY_CORES]
+    if busy:
+        most = max(busy, key=lambda facts: float(facts["busy_cores"]))
+        runs = f"{len(busy)} of {len(environments)} runs" if len(environments) > 1 else "the run"
         yield Finding(
-            text=f"other work took {busy:g} of {cores} cores when the run began",
+            text=f"other work took {most['busy_cores']:g} of {most['num_cores']} cores when {runs} began",
             advice="it competed with the run; measure again on an idle machine",
-            serious=True,
+            serious=2 * len(busy) >= len(environments),
         )
-    at_end, own = environment.get("load_at_end"), environment.get("threads")
-    if at_end is not None and own and at_end > own + MAX_LOAD_OF_OTHERS:
+    at_end = [
+        (facts["load_at_end"], facts["threads"]) for facts in environments if facts.get("load_at_end") is not None and facts.get("threads")
+    ]
+    if crowded := [(load, own) for load, own in at_end if load > own + MAX_LOAD_OF_OTHERS]:
+        load, own = max(crowded)
         yield Finding(
-            text=f"{at_end:g} processes wanted a processor in the run's last minute; the run itself needs {own}",
+            text=f"{load:g} processes wanted a processor in the run's last minute; the run itself needs {own}",
             advice="other work may have competed with it; check how many timed jobs waited for the processor",
             serious=False,
         )
