@@ -14,7 +14,7 @@ measures all of this into a folder named after the host, and `bench pool` pools 
 
 Source: arXiv 2105.08050, Table 1 (gMLP-S); arXiv 2012.12877, Table 1 (DeiT-S); docs/hosts.md (pooling).
 
-Cost: about five minutes on one CPU thread; about two on a GPU (estimate); a minute with --quick on a CPU.
+Cost: five to ten minutes on one CPU thread; about two on a GPU (estimate); a minute with --quick on a CPU.
 """
 
 from bench.spec import Ablation, Arm, Grid, Prediction

@@ -504,7 +504,7 @@ def replicate(
 ) -> None:
     """Measure the README's headline ratios on this host, for bench pool.
 
-    Takes about 5 minutes on one thread. Run it once per boot of a machine.
+    Takes 5 to 10 minutes on one thread. Run it once per boot of a machine.
     """
     chosen = replace(flags, threads=1, quick=quick)
     commands.replicate(chosen, device_of(chosen, may_be_elsewhere=options.dry_run), options)

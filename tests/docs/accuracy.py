@@ -351,7 +351,7 @@ FIGURES: Figures = {
     "longer_encoder_decoder": lambda: accuracy(row(REVERSE_LONGER, model="encoder_decoder")),
     "longer_recurrent": lambda: accuracy(row(REVERSE_LONGER, model="recurrent_attention")),
     "token_mixing": token_mixing_table,
-    "token_mixing_outcomes": lambda: outcomes(TOKEN_MIXING),
+    "token_mixing_outcomes": lambda: outcomes(TOKEN_MIXING, COPY, IMAGES),
     "token_mixing_cost_outcomes": lambda: outcomes(TOKEN_MIXING_TIMES),
     "additive_time": lambda: mixer_cost("additive attention", "latency_ms"),
     "additive_activations": lambda: mixer_cost("additive attention", "activation_bytes"),

@@ -122,11 +122,11 @@ def exponent(name: str, shorter: int, cells: Iterable[str], column: str = "laten
     return f"{found.estimate:.2f} [{found.low:.2f}, {found.high:.2f}]"
 
 
-def outcomes(of: Runs, part: str = "") -> str:
-    """`18 supported, 6 undecided`, of a question or of one part."""
+def outcomes(of: Runs, *parts: str) -> str:
+    """`18 supported, 6 undecided`, of a question or of some of its parts."""
     known = together(of)
     pairs = zip(known.prediction_verdicts, known.predictions, strict=True)
-    counts = Counter(verdict.answer for verdict, asked in pairs if not asked.is_target and part in ("", asked.part))
+    counts = Counter(verdict.answer for verdict, asked in pairs if not asked.is_target and (not parts or asked.part in parts))
     return ", ".join(f"{counts[answer]} {answer}" for answer in ("supported", "refuted", "undecided") if counts[answer])
 
 
