@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -233,6 +234,13 @@ def all_seeds_lost(rows: pandas.DataFrame, plan: Plan) -> tuple[str, ...]:
     frame["label"] = frame["model"]
     lost = frame[frame["cell_id"].isin(planned) & frame["accuracy"].isna() & frame["score"].isna()]
     return tuple(dict.fromkeys(model_place(row) for row in lost.to_dict("records")))
+
+
+def task_names(tasks: Iterable[str]) -> dict[str, str]:
+    """Return each task without its options, where no other has its name."""
+    unique = dict.fromkeys(tasks)
+    shared = Counter(task.partition("+")[0] for task in unique)
+    return {task: task if shared[name := task.partition("+")[0]] > 1 else name for task in unique}
 
 
 def model_place(row: Mapping[str, Any]) -> str:

@@ -19,7 +19,6 @@ PUBLISHERS = ("timm", "torchvision")
 OUTSIDE = (*PUBLISHERS, "python")
 LIBRARIES = ("timm", "torchvision", "g_mlp_pytorch", "vit_pytorch", "transformers")
 INSTALL = "pip install 'gmlp-bench[peers]'"
-OWN_FORMS = "FILE.py:NAME or python:package.module:factory"
 EXAMPLES = {"timm": "timm:gmlp_s16_224", "torchvision": "torchvision:vit_b_16", "python": "python:bench.peers.timm:gmlp"}
 
 Options = tuple[tuple[str, OptionValue], ...]

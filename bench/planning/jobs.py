@@ -29,8 +29,12 @@ NEVER_RETRIED = (TIMED_OUT, "out_of_memory")
 """Statuses that later rounds do not retry."""
 CPU_FLOPS_PER_S = 6e10
 """Nominal rate of one CPU thread in a timed step."""
-CPU_TRAINING_FLOPS_PER_S = 2.5e10
-"""Nominal rate of one CPU thread in a training, about the median of the runs under results/ that train (16 to 96e9)."""
+CPU_TRAINING_FLOPS_PER_S = {"fp32": 2.5e10, "bf16-autocast": 7.5e10}
+"""Nominal rate of one CPU thread in a training.
+
+They are about the medians of the runs under results/ that train: 11 to 77e9 in fp32, 28 to 330e9 in bf16 on CPUs with such products. Large
+models train at several times the rate of small ones.
+"""
 CUDA_SHARE = 0.3
 """Assumed share of the peak rate for a whole model; not measured."""
 CUDA_PEAK_FLOPS_PER_S = {"fp32": 67e12, "tf32": 495e12, "bf16": 989e12, "bf16-autocast": 989e12}
@@ -243,9 +247,7 @@ def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan, pilots: Ma
         return overhead_s + num_steps * step_s * (1 if work.phase == "train" else TRAIN_PHASE_FACTOR)
     if _is_training(job):
         recipe = job.recipe or base_recipe(planned.cell, plan)
-        precision = "fp32" if recipe.precision == AUTO else recipe.precision
-        rate = CPU_TRAINING_FLOPS_PER_S if work.device == "cpu" else nominal_flops_per_s(work.device, precision)
-        return overhead_s + _training_flops(planned, recipe) / rate
+        return overhead_s + _training_flops(planned, recipe) / _training_flops_per_s(work.device, recipe, plan.settings)
     if job.group:
         burst_s = step_s * (job.num_calls + uncounted_calls(work.device, step_s))
         warm_s = MEMBER_OVERHEAD_S[work.device] + _compile_seconds(job, repeat) + _warm_seconds(step_s, plan.settings.sample_s)
@@ -282,6 +284,14 @@ def estimated_step_seconds(planned: PlannedCell, settings: Settings) -> float:
 def estimated_shortest_job_seconds(planned: PlannedCell, settings: Settings) -> float:
     """Estimate the shortest job that times a step, in seconds."""
     return JOB_OVERHEAD_S[planned.cell.workload.device] + SHORTEST_JOB_STEPS * estimated_step_seconds(planned, settings)
+
+
+def _training_flops_per_s(device: str, recipe: Recipe, settings: Settings) -> float:
+    """Return a nominal rate in FLOPs per second; a precision that timing will choose counts as fp32."""
+    precision = "fp32" if recipe.precision == AUTO else recipe.precision
+    if device == "cpu":
+        return settings.train_threads * CPU_TRAINING_FLOPS_PER_S[precision]
+    return nominal_flops_per_s(device, precision)
 
 
 def nominal_flops_per_s(device: str, dtype: str) -> float:

@@ -16,6 +16,7 @@ from bench.measure.model import generating_models
 from bench.planning.build import build_plan
 from bench.planning.check import check_plan
 from bench.planning.jobs import (
+    JOB_OVERHEAD_S,
     control_cell,
     estimated_job_seconds,
     estimated_seconds,
@@ -411,6 +412,16 @@ def test_a_training_is_estimated_at_the_precision_of_its_recipe() -> None:
     ]
     fp32, half = (estimated_job_seconds(jobs(plan)[0], plan.cells[0], plan) - 2.5 for plan in plans)
     assert fp32 / half == pytest.approx(989 / 67)
+
+
+@pytest.mark.parametrize(("changed", "share"), [({"precision": "bf16-autocast"}, 3), ({"precision": "auto"}, 1), ({"threads": 2}, 2)])
+def test_a_training_on_a_cpu_is_estimated_at_its_precision_and_threads(changed: dict[str, Any], share: float) -> None:
+    def estimate(threads: int = 1, precision: str = "fp32") -> float:
+        request = parse_request(models="vit", seq="17", params="20M", task="digits", metrics="accuracy")
+        plan = build_plan(request, settings=Settings(train_threads=threads), recipe=Recipe(precision=precision), device="cpu")
+        return estimated_job_seconds(jobs(plan)[0], plan.cells[0], plan) - JOB_OVERHEAD_S["cpu"]
+
+    assert estimate() / estimate(**changed) == pytest.approx(share)
 
 
 def test_fixed_tokens_give_each_length_its_batch() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas
 import pytest
 
-from bench.analysis.front import Axes, CostAgainstQuality, choose_axes, front_of, trained_rows, varying_cost
+from bench.analysis.front import Axes, CostAgainstQuality, choose_axes, front_of, task_names, trained_rows, varying_cost
 from bench.analysis.study import Study
 from bench.report.charts.front import X_LABELS, draw_fronts
 from bench.report.charts.style import series_styles
@@ -341,3 +341,11 @@ def test_many_doubtful_times_are_counted(data: Study) -> None:
     data.rows["latency_stable"] = False
     found = found_in(data, "latency_ms")
     assert any(f"no interval: {len(found.rows)} of {len(found.rows)} models." in text for text in notes([found]))
+
+
+def test_a_task_is_named_without_its_options_where_that_is_enough() -> None:
+    assert task_names(["copy+items=3", "trec+items=3", "trec+items=4", "copy+items=3"]) == {
+        "copy+items=3": "copy",
+        "trec+items=3": "trec+items=3",
+        "trec+items=4": "trec+items=4",
+    }

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes as Plot
 from matplotlib.figure import Figure
 
 from bench import numbers
-from bench.analysis.front import EXACT, Axes, on_front
+from bench.analysis.front import EXACT, Axes, on_front, task_names
 from bench.analysis.ranking import ON
 from bench.analysis.series import row_values
 from bench.report.charts.lines import LABEL_POINTS, WIDTH, Line, figure_of, label_ends, panels
@@ -62,7 +62,7 @@ def draw_fronts(
     """
     rows = fronts[0][0]
     places = list(rows.groupby(["task", "seq_len"], sort=False).groups)[:MAX_PANELS]
-    names = [display_name(label) for label in set(rows["label"])]
+    names, tasks = [display_name(label) for label in set(rows["label"])], task_names(rows["task"])
     width = WIDTH if len(fronts) == 1 else NARROW
     figure, plots = panels(len(places) * len(fronts), names, width=width, across=len(fronts), names_at_end=True)
     for place, (plot, ((task, n), (rows, axes))) in enumerate(zip(plots, product(places, fronts), strict=True)):
@@ -77,7 +77,7 @@ def draw_fronts(
         lines = [_draw_series(plot, str(label), series, styles[str(label)], axes) for label, series in points.groupby("label", sort=False)]
         if (place + 1) % len(fronts) == 0:
             label_ends(plot, lines)
-        plot.set_title(f"{task}, n = {n:.0f}" if len(places) > 1 and place % len(fronts) == 0 else "")
+        plot.set_title(f"{tasks[task]}, n = {n:.0f}" if len(places) > 1 and place % len(fronts) == 0 else "")
     return figure
 
 

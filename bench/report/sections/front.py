@@ -9,7 +9,7 @@ from typing import Any
 import pandas
 
 from bench import numbers
-from bench.analysis.front import DIFFERENCE_UNITS, Axes, CostAgainstQuality, Fronts, on_front, unmeasured
+from bench.analysis.front import DIFFERENCE_UNITS, Axes, CostAgainstQuality, Fronts, on_front, task_names, unmeasured
 from bench.analysis.ranking import ON
 from bench.analysis.series import row_values
 from bench.analysis.significance import ONE_SEED, Comparison
@@ -116,7 +116,9 @@ def figure(fronts: Fronts) -> FigureBlock:
     found = fronts[0]
     rows = found.rows[found.rows["x"].notna()]
     title, conditions = heading(rows, fronts)
-    left_out = [f"{task}, n = {n:.0f}" for task, n in list(dict.fromkeys(zip(rows["task"], rows["seq_len"], strict=True)))[MAX_PANELS:]]
+    tasks = task_names(rows["task"])
+    places = list(dict.fromkeys(zip(rows["task"], rows["seq_len"], strict=True)))
+    left_out = [f"{tasks[task]}, n = {n:.0f}" for task, n in places[MAX_PANELS:]]
     drawn = [(one.rows[one.rows["x"].notna()], one.axes) for one in fronts]
     hollow = " Hollow: an unstable time." if any(is_unstable(row, axes) for rows, axes in drawn for row in row_values(rows)) else ""
     return FigureBlock(
@@ -232,11 +234,12 @@ def front_table(front: pandas.DataFrame, axes: Axes) -> Table:
 
 
 def comparison_table(comparisons: Sequence[Comparison], axes: Axes) -> Table:
-    task = ("task",) if len({c.group["task"] for c in comparisons}) > 1 else ()
+    tasks = task_names(c.group["task"] for c in comparisons)
+    task = ("task",) if len(tasks) > 1 else ()
     difference = "difference [95 %]" if axes.y == "accuracy" else f"difference in {DIFFERENCE_UNITS[axes.y]} [95 %]"
     headers = (*task, "n", "budget", "higher", "lower", difference, "verdict", "p (Holm)", "p", "test", "seeds", "items")
     numeric = tuple(header not in ("task", "higher", "lower", "test", "verdict") for header in headers)
-    texts = [(*(str(c.group[key]) for key in task), *_comparison_texts(c, axes)) for c in comparisons]
+    texts = [(*(tasks[c.group[key]] for key in task), *_comparison_texts(c, axes)) for c in comparisons]
     return Table(headers=headers, numeric=numeric, rows=tuple(texts))
 
 

@@ -20,6 +20,7 @@ from bench.analysis.front import (
     Fronts,
     model_place,
     on_front,
+    task_names,
 )
 from bench.analysis.ranking import ON
 from bench.analysis.significance import MCNEMAR, ONE_SEED, PAIRED_T, TWO_WAY, Comparison
@@ -91,11 +92,11 @@ def figure_caption(costs: Sequence[Axes], apart: str) -> str:
 def front_sentence(rows: pandas.DataFrame, axes: Axes) -> list[str]:
     """List the models on the front by task and length."""
     places = []
-    sizes = rows.groupby(["task", "seq_len"])["size"].nunique()
+    sizes, tasks = rows.groupby(["task", "seq_len"])["size"].nunique(), task_names(rows["task"])
     for place, members in on_front(rows).groupby(["task", "seq_len"], sort=False):
         task, n = place
         names = [f"{row['label']}{_aside(row, several=sizes[place] > 1)}" for row in members.to_dict("records")]
-        places.append(f"{task}, n = {n:.0f}: {', '.join(names)}")
+        places.append(f"{tasks[task]}, n = {n:.0f}: {', '.join(names)}")
     more = f"; {len(places) - MAX_PLACES} more in the table" if len(places) > MAX_PLACES else ""
     return [f"Front of {axes.y} against {_noun(axes.x)}: {'; '.join(places[:MAX_PLACES])}{more}."]
 
