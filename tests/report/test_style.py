@@ -22,8 +22,8 @@ def test_every_colour_is_seen_on_light_and_dark_paper(paper: str) -> None:
 
 def test_a_role_has_one_colour_everywhere() -> None:
     labels = {
-        "gmlp": ("gmlp", "gmlp-s", "gmlp+pool=mean"),
-        "fused": ("vit", "vit (auto)", "deit-s (auto)", "metaformer+mixer=attention (auto)"),
+        "gmlp": ("gmlp", "gmlp-s", "gmlp+pool=mean", "gMLP", "spatial gating"),
+        "fused": ("vit", "vit (auto)", "deit-s (auto)", "metaformer+mixer=attention (auto)", "attention, fused"),
         "explicit": ("vit (math)", "transformer (math)", "metaformer+mixer=attention (math)"),
         "transformer": ("transformer", "transformer (auto)"),
     }

@@ -118,10 +118,12 @@ def series_styles(labels: Sequence[str]) -> dict[str, SeriesStyle]:
 
 
 def role_of(label: str) -> str:
-    """Return the role of a model, such as `explicit` for `vit (math)`.
+    """Return the role of a model, such as `explicit` for `vit (math)`, or of a question's variant.
 
-    Models of other families have none: "".
+    Others have none: "".
     """
+    if label in VARIANTS:
+        return VARIANTS[label]
     model, _, kernel = label.removesuffix(")").partition(" (")
     family = MODEL.match(model)
     if family is None:
@@ -146,6 +148,16 @@ def display_name(label: str) -> str:
 METAFORMER = "metaformer+mixer="
 MODEL = re.compile(r"(?:metaformer\+mixer=)?(gmlp|vit|deit|transformer|attention)(?:-[a-z]+)?(?:-[0-9]+)?(?:\+.*)?$")
 """A model of a family with a role: published variants and options included."""
+VARIANTS = {
+    "gMLP": "gmlp",
+    "spatial gating": "gmlp",
+    "attention, fused": "fused",
+    "fused attention": "fused",
+    "attention, explicit": "explicit",
+    "explicit attention": "explicit",
+    "Transformer": "transformer",
+}
+"""Roles of variants, by the names that questions give them."""
 SIZE = re.compile(r"^-[a-z]")
 """The size of a published variant begins with a capital: gMLP-Ti."""
 NAMES = {"gmlp": "gMLP", "vit": "ViT", "deit": "DeiT", "transformer": "Transformer"}
