@@ -6,7 +6,7 @@ Rounds of different runs are never paired.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -23,7 +23,7 @@ from bench.spec import MEASURED, Part, Plan, PlannedCell, Question, Recipe, Reco
 SAME_SETTINGS = ("quick", "seed")
 """Settings that merged runs must share."""
 SAME_TRIALS = ("lr_trials", "decay_trials")
-"""Settings that merged runs must share if both train."""
+"""Settings that those of the merged runs that train must share."""
 
 
 def merge_runs(runs: Sequence[StoredRun]) -> StoredRun:
@@ -36,6 +36,8 @@ def merge_runs(runs: Sequence[StoredRun]) -> StoredRun:
         return runs[0]
     for first, second in pairwise(runs):
         _require_agreement(first, second)
+    for first, second in pairwise(run for run in runs if _learns(run.plan)):
+        _require_equal(first, second, _settings(first, second, SAME_TRIALS))
     runs = _with_one_recipe(runs)
     return dataclasses.replace(runs[0], plan=_plan(runs), records=tuple(_records(runs)))
 
@@ -60,10 +62,15 @@ def _require_agreement(first: StoredRun, second: StoredRun) -> None:
     trained = trains(first.plan) or trains(second.plan)
     timed = depends_on_host(first.plan) or depends_on_host(second.plan)
     found = disagreements(first.environment, second.environment, trained=trained, timed=timed)
-    pairs = [(key, *values) for key, values in found.items()]
-    shared = (*SAME_SETTINGS, *(SAME_TRIALS if all(_learns(run.plan) for run in (first, second)) else ()))
-    pairs += [(key, getattr(first.plan.settings, key), getattr(second.plan.settings, key)) for key in shared]
-    for key, before, after in pairs:
+    _require_equal(first, second, {**found, **_settings(first, second, SAME_SETTINGS)})
+
+
+def _settings(first: StoredRun, second: StoredRun, keys: Iterable[str]) -> dict[str, tuple[Any, Any]]:
+    return {key: (getattr(first.plan.settings, key), getattr(second.plan.settings, key)) for key in keys}
+
+
+def _require_equal(first: StoredRun, second: StoredRun, pairs: Mapping[str, tuple[Any, Any]]) -> None:
+    for key, (before, after) in pairs.items():
         if before != after:
             raise RequestError(
                 f"{first.folder} and {second.folder} differ in {key}: {before!r} and {after!r}",

@@ -136,7 +136,7 @@ def test_parts_of_one_question_have_their_predictions_together_and_trials_of_tho
         assert set(merged.question.predictions) == set(predictions.values())
         assert merged.settings.lr_trials == 3
     with pytest.raises(RequestError, match="differ in lr_trials: 3 and 4"):
-        merge_runs([trained, part("two", "17", ("accuracy",), 4)])
+        merge_runs([trained, timed, part("two", "17", ("accuracy",), 4)])
 
 
 def test_quick_runs_are_kept_apart() -> None:
