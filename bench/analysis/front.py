@@ -13,6 +13,7 @@ import pandas
 
 from bench import numbers
 from bench.analysis.frame import prepare
+from bench.analysis.joint_bounds import with_joint_bounds
 from bench.analysis.ranking import OFF, PERHAPS_OFF, front_membership
 from bench.analysis.significance import Comparison, Row, compare_groups, pairs_of
 from bench.analysis.study import Study, study
@@ -104,7 +105,7 @@ def varying_cost(study: Study, y: str, costs: Sequence[str] = tuple(METRIC_OF)) 
 class CostAgainstQuality:
     """The result of comparing cost with quality.
 
-    `rows`: as `trained_rows` and `with_front` return them.
+    `rows`: as `trained_rows`, `with_joint_bounds` and `with_front` return them.
     `chance`: the score of guessing, by task.
     `runs`: the names of the runs that were merged.
     `unequal`: pairs of one group that were not tested because their sizes differ.
@@ -143,7 +144,7 @@ def front_of(
         runs=study.folders,
         axes=axes,
         plan=plan,
-        rows=with_front(chosen, comparisons),
+        rows=with_front(with_joint_bounds(chosen, scores, GROUP, plan.settings.seeds), comparisons),
         comparisons=comparisons,
         chance=chance,
         unequal=tuple((first, second) for _, first, second in pairs_of(chosen, arrays, GROUP) if not equally_large(first, second)),

@@ -297,7 +297,7 @@ def test_a_score_has_the_interval_of_the_table_and_differences_name_their_unit(m
         table["accuracy"] = None
 
     found = found_in(make_small(at_budget, scored), y="score")
-    assert {(e["y"], e["y_low"], e["y_high"]) for e in json_of([found])["front"]} == {(0.7, 0.6, 0.75)}
+    assert all(e["y"] == 0.7 and e["y_low"] < 0.6 and e["y_high"] > 0.75 for e in json_of([found])["front"])  # all intervals together
     assert {c["unit"] for c in json_of([found])["comparisons"]} == {"-MSE"}
     assert "difference in -MSE [95 %]" in dict(text_tables([found]))["Comparisons"].headers
     assert "in -MSE, minus the mean squared error" in " ".join(notes([found]))

@@ -46,8 +46,13 @@ CORRECTION = (
     "p (Holm): corrected for all {num} comparisons of this run together (Holm 1979), significant below 0.05. Each interval of a difference holds at "
     "95 % alone, without correction."
 )
+JOINT = (
+    "Intervals of the front and its figure hold for all models and both axes together, at 95 % (Bonferroni; the spread over seeds is pooled over "
+    "the models of one length and size, unless one stands out or does not vary); those in the table of trained models hold each alone."
+)
 ABOUT_FRONT = (
-    "Certain: no other model of that length could have a smaller or equal x and a larger or equal y, wherever the values lie within their 95 % "
+    f"{JOINT} "
+    "Certain: no other model of that length could have a smaller or equal x and a larger or equal y, wherever the values lie within these "
     "intervals; and every tested model with a smaller or equal x differs significantly in y. Models matched to one parameter budget count as equally "
     "large. "
     "Not certain: any model with one seed (no interval), any model whose latency is unstable or has too few rounds for an interval, and every model "
@@ -83,7 +88,7 @@ def figure_caption(costs: Sequence[Axes], apart: str) -> str:
     one_size = f" All models have the same {_noun(costs[0].x)}: --x {apart} tells them apart." if apart and len(costs) == 1 else ""
     beside = " Overlapping points are drawn side by side." if any(axes.x in EXACT for axes in costs) else ""
     return (
-        f"Mean {costs[0].y} on the test split over seeds with its 95 % t-interval over seeds, against {_nouns(costs)}.{one_size}{beside} The line "
+        f"Mean {costs[0].y} on the test split over seeds, against {_nouns(costs)}; all intervals together hold at 95 %.{one_size}{beside} The line "
         "is the best mean up to each x. Rings mark its models; dotted rings mark uncertain membership. Overlapping bars do not replace the tests "
         "in the comparisons."
     )
