@@ -18,6 +18,7 @@ from bench.analysis.series import row_values
 from bench.intervals import LEVEL, mean_interval, t_quantile
 from bench.running.table import SeedScores
 
+BOUNDS = ("x_low", "x_high", "y_low", "y_high")
 INTERVALS_PER_MODEL = 2
 
 
@@ -41,9 +42,6 @@ def with_joint_bounds(
     return rows.assign(
         **{name: [bounds.get(name, row[name]) for bounds, row in zip(found, row_values(rows), strict=True)] for name in BOUNDS}
     )
-
-
-BOUNDS = ("x_low", "x_high", "y_low", "y_high")
 
 
 def _time_bounds(row: Mapping[str, Any], level: float) -> dict[str, float]:
