@@ -1,4 +1,4 @@
-"""Widen the intervals of trained models so that all of a comparison hold together.
+"""Give trained models intervals of quality and time that hold together.
 
 A model has at most two intervals, of its quality over seeds and of its time over rounds. Bonferroni's inequality shares 5 % among all of them. With
 three seeds, a model's own spread would make such intervals useless, so spreads are pooled over the models of one group where none stands out
@@ -25,7 +25,7 @@ INTERVALS_PER_MODEL = 2
 def with_joint_bounds(
     rows: pandas.DataFrame, scores: Mapping[str, SeedScores], group: Sequence[str], planned_seeds: int
 ) -> pandas.DataFrame:
-    """Return the rows of trained models with wider bounds of `x` and `y`.
+    """Return the rows of trained models with joint bounds of `x` and `y`.
 
     `scores`: by cell id. `group`: columns that agree for models whose spreads may be pooled. A model without scores or with one seed keeps its bounds
     of `y`; an exact `x` has none.
@@ -36,12 +36,10 @@ def with_joint_bounds(
     for _, members in rows.groupby(list(group), sort=False, dropna=False):
         spreads |= seed_spreads({cell: means[cell] for cell in members["cell_id"] if cell in means}, planned_seeds)
     found = [
-        {**_time_bounds(row, level), **_quality_bounds(row, means.get(row["cell_id"], ()), spreads.get(row["cell_id"]), level)}
+        {**row, **_time_bounds(row, level), **_quality_bounds(row, means.get(row["cell_id"], ()), spreads.get(row["cell_id"]), level)}
         for row in row_values(rows)
     ]
-    return rows.assign(
-        **{name: [bounds.get(name, row[name]) for bounds, row in zip(found, row_values(rows), strict=True)] for name in BOUNDS}
-    )
+    return rows.assign(**{name: [row[name] for row in found] for name in BOUNDS})
 
 
 def _time_bounds(row: Mapping[str, Any], level: float) -> dict[str, float]:
@@ -49,7 +47,8 @@ def _time_bounds(row: Mapping[str, Any], level: float) -> dict[str, float]:
     low, high, rounds = row["x_low"], row["x_high"], row["num_rounds"]
     if pandas.isna(low) or pandas.isna(high) or not rounds > 1:
         return {}
-    centre, half = math.sqrt(low * high), math.log(high / low) / 2 * _wider(level, int(rounds) - 1)
+    wider = t_quantile(level, int(rounds) - 1) / t_quantile(LEVEL, int(rounds) - 1)
+    centre, half = math.sqrt(low * high), math.log(high / low) / 2 * wider
     return {"x_low": centre * math.exp(-half), "x_high": centre * math.exp(half)}
 
 
@@ -66,7 +65,3 @@ def _quality_bounds(row: Mapping[str, Any], means: Sequence[float], spread: Seed
         return {"y_low": max(0.0, row["y"] - half), "y_high": min(1.0, row["y"] + half)}
     scale = (row["y_high"] - row["y_low"]) / (own.high - own.low) if own.high > own.low else 0.0
     return {"y_low": row["y"] - scale * half, "y_high": row["y"] + scale * half}
-
-
-def _wider(level: float, degrees: int) -> float:
-    return t_quantile(level, degrees) / t_quantile(LEVEL, degrees)

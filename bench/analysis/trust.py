@@ -172,10 +172,8 @@ def _competition(environments: Sequence[Mapping[str, Any]]) -> Iterator[Finding]
             advice="it competed with the run; measure again on an idle machine",
             serious=2 * len(busy) >= len(environments),
         )
-    at_end = [
-        (facts["load_at_end"], facts["threads"]) for facts in environments if facts.get("load_at_end") is not None and facts.get("threads")
-    ]
-    if crowded := [(load, own) for load, own in at_end if load > own + MAX_LOAD_OF_OTHERS]:
+    known = [(facts.get("load_at_end") or 0.0, facts["threads"]) for facts in environments if facts.get("threads")]
+    if crowded := [(load, own) for load, own in known if load > own + MAX_LOAD_OF_OTHERS]:
         load, own = max(crowded)
         yield Finding(
             text=f"{load:g} processes wanted a processor in the run's last minute; the run itself needs {own}",

@@ -32,7 +32,7 @@ CPU_FLOPS_PER_S = 6e10
 CPU_TRAINING_FLOPS_PER_S = {"fp32": 2.5e10, "bf16-autocast": 7.5e10}
 """Nominal rate of one CPU thread in a training.
 
-They are about the medians of the runs under results/ that train: 11 to 77e9 in fp32, 28 to 330e9 in bf16 on CPUs with such products. Large
+They are about the medians of the runs under results/ that train: 11 to 77e9 in fp32, 28 to 263e9 in bf16 on CPUs with such products. Large
 models train at several times the rate of small ones.
 """
 CUDA_SHARE = 0.3

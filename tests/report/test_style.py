@@ -22,7 +22,7 @@ def test_every_colour_is_seen_on_light_and_dark_paper(paper: str) -> None:
 
 def test_a_role_has_one_colour_everywhere() -> None:
     labels = {
-        "gmlp": ("gmlp", "gmlp-s", "gmlp+pool=mean", "gMLP", "spatial gating"),
+        "gmlp": ("gmlp", "gmlp-s", "gmlp+pool=mean", "gMLP"),
         "fused": ("vit", "vit (auto)", "deit-s (auto)", "metaformer+mixer=attention (auto)", "attention, fused"),
         "explicit": ("vit (math)", "transformer (math)", "metaformer+mixer=attention (math)"),
         "transformer": ("transformer", "transformer (auto)"),

@@ -150,7 +150,6 @@ MODEL = re.compile(r"(?:metaformer\+mixer=)?(gmlp|vit|deit|transformer|attention
 """A model of a family with a role: published variants and options included."""
 VARIANTS = {
     "gMLP": "gmlp",
-    "spatial gating": "gmlp",
     "attention, fused": "fused",
     "fused attention": "fused",
     "attention, explicit": "explicit",
