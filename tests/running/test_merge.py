@@ -107,7 +107,9 @@ def test_unlike_hosts_and_unknown_ones_never_merge(key: str, other: str | None) 
 
 def test_ceilings_of_all_merged_runs_are_held_against_each_other() -> None:
     rates = [{"copy_bytes_per_s": 1e10 * speed} for speed in (1.0, 1.1, 2.0)]
-    runs = [stored(str(place), planned(), environment={**KNOWN, "ceilings_at_start": rate}) for place, rate in enumerate(rates)]
+    runs = [
+        stored(str(place), planned(), environment={**KNOWN, "threads": 1, "ceilings_at_start": rate}) for place, rate in enumerate(rates)
+    ]
     texts = [finding.text for finding in findings_of(*runs)]
     assert "the hosts of these runs differ: copy_bytes_per_s from 1e+10 to 2e+10 (+100%)" in texts
     assert not any("the hosts of these runs differ" in finding.text for finding in findings_of(*runs[:2]))
