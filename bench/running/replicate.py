@@ -23,7 +23,7 @@ def run_name(host: str, boot: str, *, quick: bool) -> str:
     `host`: readable type of the host, shortened to MAX_SLUG characters.
     `boot`: hash of the boot; "" if unknown.
     """
-    words = re.sub(r"\b(family|model|stepping)\b|[^a-z0-9]+", "-", host.lower())
+    words = re.sub(r"\b(family|model|stepping)\b|\((r|tm)\)|[^a-z0-9]+", "-", host.lower())
     words = re.sub(r"-+", "-", words).strip("-")
     short = words if len(words) <= MAX_SLUG else words[: MAX_SLUG + 1].rpartition("-")[0] or words[:MAX_SLUG]
     return "-".join(part for part in (REPLICATE, short, boot[:BOOT_DIGITS], QUICK if quick else "") if part)

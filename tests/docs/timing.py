@@ -9,9 +9,11 @@ import pandas
 from bench.analysis.pool import Pool, pool_runs
 from bench.running.store import StoredRun, read_run
 from tests.benchmarks.harness import interleaved as interleaved_tables
-from tests.docs.reading import RESULTS, Figures, interval_text, span
+from tests.docs.reading import RESULTS, Figures, effect, interval_text, span
 
 INTERLEAVED, SECONDS = RESULTS / "2026-11-23_cpu_harness_interleaved", RESULTS / "2026-11-23_cpu_harness_seconds"
+
+INTEL = "2026-11-26_cpu_replicate-intel-xeon-processor-6-167-1-amx-c7d188"
 
 
 def interleaved(name: str, column: str) -> list[str]:
@@ -45,6 +47,11 @@ def replicated() -> Pool:
     return pool_runs(max(reversed(by_version.values()), key=lambda runs: len({run.environment["cpu_type"] for run in runs})))
 
 
+def on_intel(variant: str, baseline: str, n: int) -> str:
+    """A ratio of times at one width, from the one replicate of that type."""
+    return interval_text(effect(INTEL, "same width at every n", variant, baseline, "latency_ms", seq_len=n).estimate)
+
+
 def hosts_table() -> str:
     """The ratios over attention, by host type and pooled over types."""
     types = sorted({host.type for host in replicated().hosts}, key=host_name)
@@ -65,6 +72,8 @@ def host_name(host_type: str) -> str:
 FIGURES: Figures = {
     "hosts": hosts_table,
     "host_types": lambda: str(len({host.type for host in replicated().hosts})),
+    "intel_explicit": lambda: on_intel("gMLP", "explicit attention", 4097),
+    "intel_fused": lambda: on_intel("gMLP", "fused attention", 4097),
     "planted_found": lambda: f"{sum(int(text.split()[0]) for text in interleaved('truth', 'found') if text)} of 40",
     "aa_quiet": lambda: interleaved("aa", "leave out 1")[0],
     "aa_busy": lambda: interleaved("aa", "leave out 1")[1],

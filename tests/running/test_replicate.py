@@ -56,6 +56,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
         ("zen 4", BOOT, True, "replicate-zen-4-012345-quick"),
         ("zen 4", "", False, "replicate-zen-4"),
         ("AMD EPYC family 26 model 2 stepping 1 (avx2, avx512_bf16)", BOOT, False, "replicate-amd-epyc-26-2-1-avx2-avx512-bf16-012345"),
+        ("Intel(R) Xeon(R) family 6 model 167 stepping 1 (amx_bf16)", BOOT, False, "replicate-intel-xeon-6-167-1-amx-bf16-012345"),
         ("NVIDIA H100 80GB HBM3", BOOT, False, "replicate-nvidia-h100-80gb-hbm3-012345"),
         ("x" * 50, BOOT, False, f"replicate-{'x' * 32}-012345"),
         ("--", BOOT, False, "replicate-012345"),
