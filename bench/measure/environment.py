@@ -35,7 +35,11 @@ TIMED_CODE = (
 
 They hold the models, kernels and engines, and the code that times them.
 """
-PACKAGES = ("torch", "torchvision", "triton", "numpy", "pandas", "fvcore", "einops")
+PACKAGES = (
+    *("torch", "torchvision", "triton", "numpy", "pandas", "fvcore", "einops"),
+    *("timm", "g-mlp-pytorch", "vit-pytorch", "transformers"),
+)
+"""Distributions whose versions are recorded; the last ones publish peers. None if absent."""
 
 
 def inspect_environment(*, threads: int, device: str, allocator: str = KEEP) -> dict[str, Any]:

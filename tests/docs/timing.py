@@ -74,6 +74,7 @@ FIGURES: Figures = {
     "host_types": lambda: str(len({host.type for host in replicated().hosts})),
     "intel_explicit": lambda: on_intel("gMLP", "explicit attention", 4097),
     "intel_fused": lambda: on_intel("gMLP", "fused attention", 4097),
+    "intel_short": lambda: on_intel("gMLP", "fused attention", 17),
     "planted_found": lambda: f"{sum(int(text.split()[0]) for text in interleaved('truth', 'found') if text)} of 40",
     "aa_quiet": lambda: interleaved("aa", "leave out 1")[0],
     "aa_busy": lambda: interleaved("aa", "leave out 1")[1],
