@@ -290,14 +290,15 @@ def pool(folders: Sequence[Path], out: Path | None, as_json: bool) -> None:
     from bench.analysis.pool import pool_runs
     from bench.report.pool import show, write_pool
     from bench.running.folder import report_folder
-    from bench.running.store import read_run
+    from bench.running.store import read_run, writing
 
     runs = [read_run(folder) for folder in folders]
     found = pool_runs(runs)
     usual = report_folder(runs[0].folder)
     target = out or usual.with_name(f"{usual.name}_pool")
     show(found, as_json)
-    console_views.writing(target, lambda: write_pool(found, target))
+    with writing(target):
+        write_pool(found, target)
     console.say(f"pool: {target}")
 
 
@@ -461,13 +462,15 @@ def write_plan(wanted: Plan, path: Path) -> None:
     Raises RequestError for a user's own file or object, whose code a plan does not hold.
     """
     from bench.files import write_json
+    from bench.running.store import writing
     from bench.serialize import to_json
 
     if own := [planned.cell.model for planned in wanted.cells if planned.cell.model.digest]:
         raise RequestError(
             f"a plan file cannot hold the code of {own[0].name}", "measure it with bench run; the run's folder holds its code"
         )
-    console_views.writing(path, lambda: write_json(path, to_json(wanted)))
+    with writing(path):
+        write_json(path, to_json(wanted))
 
 
 def show_plan(wanted: Plan, as_json: bool) -> None:

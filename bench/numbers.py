@@ -6,7 +6,7 @@ All formats of the program are here, one function per kind of number. An empty v
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pandas
@@ -104,12 +104,16 @@ def interval_ms(value_ms: Any, low_ms: Any, high_ms: Any) -> str:
     return f"{_fixed(value, decimals)} {unit} [{_fixed(low, decimals)}, {_fixed(high, decimals)}]"
 
 
-def fraction(value: Any, low: Any = None, high: Any = None) -> str:
-    """Format as 0.972 [0.960, 0.984]."""
+def bounded(value: Any, low: Any, high: Any, text: Callable[[Any], str]) -> str:
+    """Format as "value [low, high]", each by `text`; without bounds, the value alone."""
     if is_empty(value):
         return ""
-    bounds = "" if is_empty(low) or is_empty(high) else f" [{_fixed(low, 3)}, {_fixed(high, 3)}]"
-    return f"{_fixed(value, 3)}{bounds}"
+    return text(value) if is_empty(low) or is_empty(high) else f"{text(value)} [{text(low)}, {text(high)}]"
+
+
+def fraction(value: Any, low: Any = None, high: Any = None) -> str:
+    """Format as 0.972 [0.960, 0.984]."""
+    return bounded(value, low, high, lambda bound: _fixed(bound, 3))
 
 
 def ratio(value: Any, low: Any = None, high: Any = None) -> str:

@@ -14,7 +14,7 @@ import pandas
 from bench import numbers
 from bench.analysis.frame import prepare
 from bench.analysis.joint_bounds import with_joint_bounds
-from bench.analysis.ranking import OFF, PERHAPS_OFF, front_membership
+from bench.analysis.pareto import OFF, PERHAPS_OFF, front_membership
 from bench.analysis.significance import Comparison, Row, compare_groups, pairs_of
 from bench.analysis.study import Study, study
 from bench.running.store import StoredRun

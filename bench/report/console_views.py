@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench import catalog, console
+from bench.files import write_text_below
+from bench.running.store import writing
 from bench.serialize import to_json
-from bench.spec import Plan, RequestError
+from bench.spec import Plan
 from models.layers.options import option_text
 
 if TYPE_CHECKING:
@@ -24,14 +25,16 @@ def write_tables(study: Study, folder: Path) -> None:
     """Write table.csv, table.json and table.parquet into an existing folder."""
     from bench.running.table import write_table
 
-    writing(folder, lambda: write_table(study.rows, folder))
+    with writing(folder):
+        write_table(study.rows, folder)
 
 
 def write_page(study: Study, folder: Path, *, every_figure: bool = False) -> Path:
     """Write the report and return the page's path."""
     from bench.report.write import write_report
 
-    writing(folder, lambda: write_report(study, folder, every_figure=every_figure))
+    with writing(folder):
+        write_report(study, folder, every_figure=every_figure)
     return folder / "report.html"
 
 
@@ -88,7 +91,8 @@ def write_comparison(fronts: Fronts, folder: Path) -> Path:
     """Write the page of a comparison and its figure; return the page's path."""
     from bench.report.sections import front
 
-    writing(folder, lambda: front.write_comparison(fronts, folder))
+    with writing(folder):
+        front.write_comparison(fronts, folder)
     return folder / f"{front.name_of(fronts)}.md"
 
 
@@ -120,11 +124,11 @@ COMPARISON = "comparison.md"
 
 def write_two_runs(found: TwoRuns, check: BoundCheck | None, folder: Path) -> Path:
     """Write one run against another as a page; return its path."""
-    from bench.files import write_text_below
     from bench.report.markdown import to_markdown
     from bench.report.sections.diff import document_of
 
-    writing(folder, lambda: write_text_below(folder, COMPARISON, to_markdown(document_of(found, check))))
+    with writing(folder):
+        write_text_below(folder, COMPARISON, to_markdown(document_of(found, check)))
     return folder / COMPARISON
 
 
@@ -288,11 +292,3 @@ def _number_text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:+.3%}"
     return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def writing(target: Path, write: Callable[[], object]) -> None:
-    """Call `write`; raise RequestError if `target` cannot be written."""
-    try:
-        write()
-    except OSError as failed:
-        raise RequestError(f"cannot write {target}: {failed.strerror or failed}", "choose another --out, or free some space") from failed

@@ -15,10 +15,9 @@ from typing import Any
 from bench.analysis.study import Study, study
 from bench.files import write_text
 from bench.measure.hosts import host_type
-from bench.report.console_views import writing
 from bench.report.markdown import escape
 from bench.report.sections.answer import answer_sentences, question_of
-from bench.running.store import ENVIRONMENT, NOTES, holds_records, is_stored, read_environment, read_plan, read_run
+from bench.running.store import ENVIRONMENT, NOTES, holds_records, is_stored, read_environment, read_plan, read_run, writing
 from bench.spec import PLAN, RequestError
 
 PAGE = "README.md"
@@ -62,7 +61,8 @@ def write_index(results: Path) -> Path:
     if page.exists() and not (page.is_file() and MARK in page.read_text(encoding="utf-8", errors="replace")):
         raise RequestError(f"{page} was not written by bench index and would be lost", "move it, or name the folder that holds the runs")
     text = index_text(results)
-    writing(page, lambda: write_text(page, text))
+    with writing(page):
+        write_text(page, text)
     return page
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from bench.files import write_text
 from bench.report import manual
 from bench.report.all_runs import explorer_of
-from bench.report.console_views import writing
 from bench.report.html import source, template
 from bench.report.result_index import Entry, entries_of
+from bench.running.store import writing
 from bench.spec import RequestError
 
 INDEX, EXPLORER, STYLE = "index.html", "explorer.html", "style.css"
@@ -43,8 +43,7 @@ def write_site(results: Path, out: Path, repository: Path) -> Path:
         EXPLORER: template("site/explorer.html").render(data=data, base_url=".", places=places, here=EXPLORER),
         STYLE: source("page.css") + source("site.css"),
     }
-
-    def write() -> None:
+    with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as folder:
             built = Path(folder)
@@ -53,8 +52,6 @@ def write_site(results: Path, out: Path, repository: Path) -> Path:
             for name, text in pages.items():
                 write_text(built / name, text)
             _replace(out, built)
-
-    writing(out, write)
     return out / INDEX
 
 

@@ -105,10 +105,8 @@ def _exact_accuracy(row: Row) -> str:
 
 
 def _score(row: Row) -> str:
-    if pandas.isna(row["score"]):
-        return ""
-    bounds = f" [{row['score_low']:.3f}, {row['score_high']:.3f}]" if pandas.notna(row["score_low"]) else ""
-    return f"{row['score']:.3f}{bounds} {row['score_name']}".strip()
+    text = numbers.fraction(row["score"], row["score_low"], row["score_high"])
+    return f"{text} {row['score_name']}".strip() if text else ""
 
 
 def _latency_ratio(row: Row) -> str:
@@ -126,14 +124,7 @@ def _reference(row: Row) -> str:
 
 def _ratio(name: str) -> Callable[[Row], str]:
     """Return a function that formats a unitless number with its interval."""
-
-    def text(row: Row) -> str:
-        value, low, high = row[name], row[f"{name}_low"], row[f"{name}_high"]
-        if pandas.isna(value):
-            return ""
-        return f"{value:.3f} [{low:.3f}, {high:.3f}]" if pandas.notna(low) else f"{value:.3f}"
-
-    return text
+    return lambda row: numbers.fraction(row[name], row[f"{name}_low"], row[f"{name}_high"])
 
 
 MODEL = plain("label", "model")

@@ -29,6 +29,7 @@ from bench.running.store import (
     read_environment,
     read_plan,
     start_run,
+    writing,
 )
 from bench.spec import PLAN, Plan, RequestError
 
@@ -86,10 +87,8 @@ def make_empty_folder(out: Path | None, device: str, name: str) -> Path:
     """
     folder = out or unused_folder(device, name, datetime.date.today())
     require_empty(folder)
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RequestError(f"cannot create the folder {folder}: {error.strerror or error}", "choose another --out") from error
     return folder
 
 
@@ -114,10 +113,8 @@ def writing_to(
     folder holds another run, or a run from another machine, software or code.
     """
     _require_same_run(folder, plan, facts)
-    try:
+    with writing(f"the run folder {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RequestError(f"cannot write the run folder {folder}: {error.strerror or error}", "choose another --out") from error
     with RecordWriter(folder, move_corrupt=move_corrupt, records=records) as writer:
         _require_same_run(folder, plan, facts)  # check again: the lock now keeps other processes from changing it
         if _is_new(folder):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.files import PACKED, TEMPORARY, unpack, write_atomically, write_json
-from bench.running.store import read_json
+from bench.running.store import read_json, writing
 from bench.serialize import from_json, to_json
 from bench.spec import RequestError
 
@@ -71,11 +71,9 @@ def read_ledger(folder: Path) -> PassLedger | None:
 
 def write_ledger(folder: Path, ledger: PassLedger) -> None:
     """Write pass.json; raises RequestError if that fails."""
-    try:
+    with writing(folder / LEDGER):
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / LEDGER, to_json(ledger))
-    except OSError as error:
-        raise RequestError(f"cannot write {folder / LEDGER}: {error.strerror or error}", "choose another --out") from error
 
 
 def pack_folder(folder: Path) -> Path:

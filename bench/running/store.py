@@ -228,17 +228,24 @@ class RecordWriter:
             file.close()
 
 
+@contextlib.contextmanager
+def writing(target: Path | str) -> Iterator[None]:
+    """Raise RequestError, which names `target`, if the block cannot write it."""
+    try:
+        yield
+    except OSError as failed:
+        raise RequestError(f"cannot write {target}: {failed.strerror or failed}", "choose another --out, or free some space") from failed
+
+
 def start_run(folder: Path, plan: Plan, environment: Mapping[str, Any]) -> None:
     """Create the folder and write plan and environment, before anything is measured.
 
     Raises RequestError if it cannot be written.
     """
-    try:
+    with writing(f"the run folder {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / PLAN, to_json(plan))
         write_json(folder / ENVIRONMENT, dict(environment))
-    except OSError as error:
-        raise RequestError(f"cannot write the run folder {folder}: {error.strerror or error}", "choose another --out") from error
 
 
 @contextlib.contextmanager

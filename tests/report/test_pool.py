@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.axes import Axes
 from PIL import Image
 
 from bench import cli
@@ -105,17 +106,21 @@ def test_below_three_types_estimates_are_listed(answer: Answer, num: int) -> Non
     assert sum(kind in out for kind in HOSTS) == num
 
 
+def texts_of(axis: Axes) -> list[str]:
+    return [text.get_text() for text in axis.texts]
+
+
 @pytest.mark.usefixtures("answer")
 def test_the_forest_plot_shows_every_row_and_number() -> None:
     figure = draw_forests(pool_runs([read_run(run_on(kind)) for kind in HOSTS]).pairs)["forest"]
     (axis,) = figure.axes
-    labels = [label.get_text() for label in axis.get_yticklabels()]
-    assert labels == [row for n in (17, 65) for row in (f"vit / gmlp, n = {n}", *HOSTS, "all types, pooled", "a new type, predicted")]
+    labels = [row for n in (17, 65) for row in (f"vit / gmlp, n = {n}", *HOSTS, "all types, pooled", "a new type, predicted")]
+    assert [text for text in texts_of(axis) if "[" not in text] == labels
     assert axis.get_xscale() == "log"
     low, high = axis.get_xlim()
     assert low < 1 / 1.03
     assert high > 1.5
-    assert len(axis.texts) == 2 * 7
+    assert sum("[" in text for text in texts_of(axis)) == 2 * 7
 
 
 @pytest.mark.usefixtures("answer")
@@ -132,18 +137,17 @@ def test_the_forest_plot_shows_every_row_and_number() -> None:
 def test_types_are_shortened_but_told_apart(kind: str, label: str) -> None:
     runs = [read_run(run_on(kind, name=name)) for name in ("one", "two")]
     (axis,) = draw_forests(pool_runs(runs).pairs)["forest"].axes
-    assert axis.get_yticklabels()[1].get_text() == f"{label}, 2 machines"
+    assert f"{label}, 2 machines" in texts_of(axis)
 
 
-def test_many_pairs_are_drawn_in_columns_and_figures(answer: Answer) -> None:
+def test_many_pairs_are_drawn_in_several_figures(answer: Answer) -> None:
     plan = planned(seq=",".join(str(n) for n in range(17, 33)))
     runs = [stored(Path("results") / kind, plan, 1, cpu_type=kind, boot=kind) for kind in HOSTS]
     figures = draw_forests(pool_runs(list(map(read_run, runs))).pairs)
-    axes = [axis for figure in figures.values() for axis in figure.axes]
-    assert list(figures) == ["forest", "forest_2"]
-    assert sum("/" in label.get_text() for axis in axes for label in axis.get_yticklabels()) == 16
-    assert max(len(axis.get_yticklabels()) for axis in axes) <= 48
-    assert len({axis.get_xlim() for axis in axes}) == 1
+    texts = [texts_of(axis) for figure in figures.values() for axis in figure.axes]
+    assert list(figures) == ["forest", "forest_2", "forest_3", "forest_4"]
+    assert sum("/" in text for page in texts for text in page) == 16
+    assert max(sum("[" in text for text in page) for page in texts) <= 40
     assert answer(*runs, "--out", "page")[0] == 0
     assert all(f"figures/{name}.png" in Path("page/pool.md").read_text() for name in figures)
     assert all(Path(f"page/figures/{name}.svg").exists() for name in figures)

@@ -44,19 +44,23 @@ class Row:
     bound: float | None = None
 
 
-def draw_forest(rows: Sequence[Row], *, neutral: float, band: float, axis_label: str, tick_text: Callable[[float], str]) -> Figure:
+def draw_forest(
+    rows: Sequence[Row], *, neutral: float, band: float, axis_label: str, tick_text: Callable[[float], str], width: float = WIDTH
+) -> Figure:
     """Draw the rows, sorted by group, from top to bottom around the value without an effect.
 
     `neutral`: 1 for ratios, on a logarithmic axis, or 0 for differences. `band`: half width of a shaded margin of equality; 0 draws none.
+    `width`: of the figure, in inches; labels may have MAX_LABEL characters per WIDTH.
     """
     height = DOT_ROW if any(row.dots for row in rows) else ROW
     lines: list[Row | str] = []
     for row in rows:
         lines += [row] if not row.group or row.group in lines else [row.group, row]
-    left, right = _room([_short(row.label) for row in rows]), _room([row.text for row in rows])
+    labels = {row.label: _short(row.label, int(MAX_LABEL * width / WIDTH)) for row in rows}
+    left, right = _room(list(labels.values())), _room([row.text for row in rows])
     total = TOP + height * len(lines) + BOTTOM
-    figure = Figure(figsize=(WIDTH, total))
-    axis = figure.add_axes((left / WIDTH, BOTTOM / total, (WIDTH - left - right) / WIDTH, height * len(lines) / total))
+    figure = Figure(figsize=(width, total))
+    axis = figure.add_axes((left / width, BOTTOM / total, (width - left - right) / width, height * len(lines) / total))
     _set_axis(axis, rows, neutral, band, tick_text)
     axis.set_ylim(len(lines) - 0.4, -0.6)
     axis.set_yticks([])
@@ -66,7 +70,7 @@ def draw_forest(rows: Sequence[Row], *, neutral: float, band: float, axis_label:
     axis.axvline(neutral, color=INK, linewidth=0.8, zorder=1, gid="neutral")
     for place, line in enumerate(lines):
         if isinstance(line, Row):
-            _draw_row(axis, place, line)
+            _draw_row(axis, place, line, labels[line.label])
         else:
             write_beside(axis, line, place, 0, 4 - 72 * left, ha="left", color=INK, weight="bold")
     return figure
@@ -91,7 +95,7 @@ def write_beside(axis: Axes, text: str, place: float, end: float, points: float,
     )
 
 
-def _draw_row(axis: Axes, place: int, row: Row) -> None:
+def _draw_row(axis: Axes, place: int, row: Row, label: str) -> None:
     limits = axis.get_xlim()
     low, high = max(row.interval.low, limits[0]), min(row.interval.high, limits[1])
     axis.plot([low, high], [place, place], color=row.color, linewidth=1.6, zorder=2, gid=f"interval-{place}")
@@ -109,7 +113,7 @@ def _draw_row(axis: Axes, place: int, row: Row) -> None:
         )
     if row.bound is not None:
         axis.plot([row.bound], [place], marker="|", color=INK, markersize=12, markeredgewidth=1.5, zorder=4, gid=f"bound-{place}")
-    write_beside(axis, _short(row.label), place, 0, -GAP, ha="right", color=INK)
+    write_beside(axis, label, place, 0, -GAP, ha="right", color=INK)
     write_beside(axis, row.text, place, 1, GAP, ha="left", color=row.color)
 
 
@@ -144,5 +148,5 @@ def _around(neutral: float, band: float) -> tuple[float, float]:
     return (neutral / (1 + band), neutral * (1 + band)) if neutral else (-band, band)
 
 
-def _short(label: str) -> str:
-    return label if len(label) <= MAX_LABEL else f"{label[: MAX_LABEL - 1]}\N{HORIZONTAL ELLIPSIS}"
+def _short(label: str, length: int) -> str:
+    return label if len(label) <= length else f"{label[: length - 1]}\N{HORIZONTAL ELLIPSIS}"

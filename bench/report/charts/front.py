@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from bench import numbers
 from bench.analysis.front import EXACT, Axes, on_front, task_names
-from bench.analysis.ranking import ON
+from bench.analysis.pareto import ON
 from bench.analysis.series import row_values
 from bench.report.charts.lines import LABEL_POINTS, WIDTH, Line, figure_of, label_ends, panels
 from bench.report.charts.style import GREY, INK, PAPER, SeriesStyle, display_name, slug

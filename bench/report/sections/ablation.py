@@ -149,10 +149,7 @@ def _quality(name: str) -> Callable[[str, Row], tuple[str, float | None]]:
     def form(_: str, row: Row) -> tuple[str, float | None]:
         text: Callable[[Any], str] = numbers.significant if name == "perplexity" else numbers.fraction
         value, low, high = (row.get(column) for column in (name, f"{name}_low", f"{name}_high"))
-        if numbers.is_empty(value):
-            return "", None
-        bounds = "" if numbers.is_empty(low) else f" [{text(low)}, {text(high)}]"
-        return f"{text(value)}{bounds}", value
+        return numbers.bounded(value, low, high, text), None if numbers.is_empty(value) else value
 
     return form
 

@@ -10,7 +10,7 @@ import pandas
 
 from bench import numbers
 from bench.analysis.front import DIFFERENCE_UNITS, Axes, CostAgainstQuality, Fronts, on_front, task_names, unmeasured
-from bench.analysis.ranking import ON
+from bench.analysis.pareto import ON
 from bench.analysis.series import row_values
 from bench.analysis.significance import ONE_SEED, Comparison
 from bench.files import write_bytes, write_text
@@ -246,8 +246,7 @@ def comparison_table(comparisons: Sequence[Comparison], axes: Axes) -> Table:
 def _quality(row: tables.Row, axes: Axes) -> str:
     if axes.y == "accuracy":
         return numbers.fraction(row["y"], row["y_low"], row["y_high"])
-    bounds = "" if numbers.is_empty(row["y_low"]) else f" [{row['y_low']:.3g}, {row['y_high']:.3g}]"
-    return f"{row['y']:.3g}{bounds}"
+    return numbers.bounded(row["y"], row["y_low"], row["y_high"], "{:.3g}".format)
 
 
 def _comparison_texts(comparison: Comparison, axes: Axes) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from bench.analysis.front import (
     on_front,
     task_names,
 )
-from bench.analysis.ranking import ON
+from bench.analysis.pareto import ON
 from bench.analysis.significance import MCNEMAR, ONE_SEED, PAIRED_T, TWO_WAY, Comparison
 from bench.report.charts.front import X_LABELS
 from bench.spec import Plan, Recipe

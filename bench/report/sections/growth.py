@@ -176,9 +176,9 @@ def _term(name: str, header: str) -> Column:
 
 def _interval_text(row: Row, name: str, text: Callable[[float], str]) -> str:
     value, low, high = row[name], row[f"{name}_low"], row[f"{name}_high"]
-    if numbers.is_empty(value):
-        return ""
-    return text(value) if low == high else f"{text(value)} [{text(low)}, {text(high)}]"
+    if low == high:
+        low = high = None
+    return numbers.bounded(value, low, high, text)
 
 
 def _crossings(found: Crossovers) -> Row:

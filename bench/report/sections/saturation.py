@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas
@@ -143,18 +143,12 @@ MEMORY_COLUMNS = (
 
 
 def _throughput(row: Row) -> str:
-    text = _bounded(row["best_per_s"], row["best_low_per_s"], row["best_high_per_s"], numbers.count)
+    text = numbers.bounded(row["best_per_s"], row["best_low_per_s"], row["best_high_per_s"], numbers.count)
     return f"{text}, unstable" if row["best_is_stable"] is False else text
 
 
 def _share(row: Row) -> str:
-    return _bounded(row["near_share"], row["near_low"], row["near_high"], lambda value: f"{value:.3f}")
-
-
-def _bounded(value: Any, low: Any, high: Any, text: Callable[[float], str]) -> str:
-    if numbers.is_empty(value):
-        return ""
-    return text(value) if numbers.is_empty(low) else f"{text(value)} [{text(low)}, {text(high)}]"
+    return numbers.bounded(row["near_share"], row["near_low"], row["near_high"], lambda value: f"{value:.3f}")
 
 
 def _next_size(row: Mapping[str, Any]) -> str:

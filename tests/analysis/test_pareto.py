@@ -6,7 +6,7 @@ import math
 
 import pandas
 
-from bench.analysis.ranking import OFF, ON, PERHAPS_OFF, PERHAPS_ON, front_membership
+from bench.analysis.pareto import OFF, ON, PERHAPS_OFF, PERHAPS_ON, front_membership
 
 
 def rows(*points: tuple[float, float, float]) -> pandas.DataFrame:
