@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import catalog
-from bench.running.store import read_json, superseded
+from bench.running.store import note_of, read_json
 from bench.spec import PLAN, RequestError
 
 RESULTS, REPORTS = Path("results"), Path("reports")
@@ -20,7 +20,8 @@ COST = "Cost:"
 def listing() -> list[dict[str, Any]]:
     """Return every ablation with its question, cost and best run.
 
-    Each entry has `name`, `question`, `cost` and `last`: the latest run below results/ that answers it, with its verdict counts, or None.
+    Each entry has `name`, `question`, `cost` and `last`. The last is the run below results/ that answers it best, or the report of several runs, with
+    its verdict counts; None without one.
     """
     last = _last_results()
     return [
@@ -62,14 +63,18 @@ def _last_results() -> dict[str, str]:
 def _run(folder: Path) -> tuple[str, tuple[bool, bool, bool, str], str] | None:
     """Return a run's plan name, its rank and its text; None without a readable plan.
 
-    Runs of all parts (without `--part`) rank highest, then those that no later one supersedes, then those with verdicts, then newer ones.
+    Runs of all parts rank highest: those without `--part`, and those whose report is one of several runs. Then those that no later one replaces as
+    a whole, then those with verdicts, then newer ones.
     """
     data = _plan_data(folder / PLAN)
     if data is None:
         return None
-    counts = _verdict_counts(REPORTS / folder.name / VERDICTS)
-    rank = (" --part " not in data["command"], not superseded(folder), bool(counts), str(data["created"]))
-    return str(data["name"]), rank, ": ".join(filter(None, (str(folder), counts)))
+    note = note_of(folder)
+    shared = note.get("report")
+    counts = _verdict_counts(REPORTS / str(shared or folder.name) / VERDICTS)
+    is_current = "superseded_by" not in note or "part" in note
+    rank = (bool(shared) or " --part " not in data["command"], is_current, bool(counts), str(data["created"]))
+    return str(data["name"]), rank, ": ".join(filter(None, (str(REPORTS / shared if shared else folder), counts)))
 
 
 def _plan_data(path: Path) -> dict[str, Any] | None:

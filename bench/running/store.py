@@ -290,17 +290,22 @@ def read_runs(folders: Iterable[str | Path]) -> list[StoredRun]:
     return [read_run(folder) for folder in found.values()]
 
 
-def superseded(folder: Path) -> str:
-    """Return `PART superseded by RUN: WHY` from the notes beside the run.
-
-    "" if there is no such note or the notes cannot be read.
-    """
+def note_of(folder: Path) -> Mapping[str, Any]:
+    """Return a run's entry in the notes beside it; empty without one, or if the notes cannot be read."""
     try:
         notes: Any = read_json(folder.parent / NOTES)
         note = notes[folder.name]
-        return f"{note.get('part', 'all of it')} superseded by {note['superseded_by']}: {note['why']}"
-    except (RequestError, KeyError, TypeError, AttributeError):
+    except (RequestError, KeyError, TypeError):
+        return {}
+    return note if isinstance(note, dict) else {}
+
+
+def superseded(folder: Path) -> str:
+    """Return `PART superseded by RUN: WHY` from the notes beside the run; "" if they do not say so."""
+    note = note_of(folder)
+    if not {"superseded_by", "why"} <= note.keys():
         return ""
+    return f"{note.get('part', 'all of it')} superseded by {note['superseded_by']}: {note['why']}"
 
 
 def read_environment(folder: Path) -> dict[str, Any]:

@@ -346,6 +346,32 @@ def test_the_listing_counts_what_the_last_report_decided(tmp_path: Path, monkeyp
     assert {entry["name"]: entry["last"] for entry in listing()}["scale"] == "results/2026-01-03_cpu_scale"
 
 
+def test_parts_that_one_report_answers_together_count_as_all_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = plan_of("scale", QUICK)
+    for name, command in (
+        ("whole", "bench ablate scale"),
+        ("one", "bench ablate scale --part one"),
+        ("two", "bench ablate scale --part two"),
+    ):
+        start_run(Path("results") / name, dataclasses.replace(plan, created="2026" if name == "whole" else "2027", command=command), {})
+    Path("results/notes.json").write_text(json.dumps({"one": {"report": "both"}, "two": {"report": "both"}}))
+    told = Path("reports/both/verdicts.json")
+    told.parent.mkdir(parents=True)
+    told.write_text(json.dumps({"predictions": [{"answer": "supported"}]}))
+    assert {entry["name"]: entry["last"] for entry in listing()}["scale"] == "reports/both: 1 supported"
+
+
+def test_a_run_of_which_a_part_is_superseded_is_still_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("old", "older"):
+        start_run(Path("results") / name, dataclasses.replace(plan_of("scale", QUICK), created=name), {})
+    note = {"superseded_by": "old", "why": "it was wrong"}
+    for part, last in (({}, "results/old"), ({"part": "times"}, "results/older")):
+        Path("results/notes.json").write_text(json.dumps({"older": {**note, **part}}))
+        assert {entry["name"]: entry["last"] for entry in listing()}["scale"] == last
+
+
 def test_a_question_tunes_learning_rates_where_it_trains_and_not_in_a_first_look() -> None:
     plan = plan_of("escape", CPU)
     assert plan.settings.lr_trials == ablation_of("escape").lr_trials > 0
