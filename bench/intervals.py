@@ -23,6 +23,11 @@ ROUNDS_PER_TRIM = 7
 LARGEST_LOG = math.log(sys.float_info.max)
 
 
+def joint_level(level: float, num: int) -> float:
+    """Return the level of each of `num` intervals so that all hold together (Bonferroni)."""
+    return 1 - (1 - level) / max(1, num)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Interval:
     """An estimate with its confidence interval.

@@ -17,7 +17,7 @@ import numpy as np
 from bench.analysis.frame import work_text
 from bench.analysis.seed_spread import MIN_SPREAD_SEEDS, SeedSpread, seed_spreads, spread_text, variance_parts
 from bench.analysis.significance import ONE_SEED, Scores, compare_scores, holm, t_test, unpaired_test
-from bench.intervals import LEVEL, Interval, round_mean
+from bench.intervals import LEVEL, Interval, joint_level, round_mean
 from bench.numbers import is_empty
 from bench.running.timings import Timings
 from bench.spec import MEASURES, Measure, Part, Prediction
@@ -159,7 +159,7 @@ def effects_of(contrasts: Sequence[Contrast], observed: Observations) -> list[Ef
         spreads = spreads_of(measure, contrasts, observed)
         estimate = _ESTIMATORS[measure.name]
         estimated = [contrast for contrast in contrasts if estimate(measure, contrast, observed, spreads, LEVEL) is not None]
-        level = 1 - (1 - LEVEL) / max(1, len(estimated))
+        level = joint_level(LEVEL, len(estimated))
         effects = [effect for contrast in estimated if (effect := estimate(measure, contrast, observed, spreads, level)) is not None]
         tested = [effect.p_adjusted for effect in effects if effect.p_adjusted is not None]  # empty for counts, else one per effect
         if tested:

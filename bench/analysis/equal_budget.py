@@ -19,10 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.analysis.evidence import is_subject
-from bench.analysis.ranking import joint_level
 from bench.analysis.seed_spread import SeedSpread, stands_out
 from bench.analysis.significance import t_test
-from bench.intervals import LEVEL, Interval
+from bench.intervals import LEVEL, Interval, joint_level
 from bench.spec import Record
 
 EPOCHS, FLOPS, TIME = BUDGETS = ("epochs", "training FLOPs", "training time")

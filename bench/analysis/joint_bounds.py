@@ -15,7 +15,7 @@ import pandas
 
 from bench.analysis.seed_spread import SeedSpread, seed_spreads
 from bench.analysis.series import row_values
-from bench.intervals import LEVEL, mean_interval, t_quantile
+from bench.intervals import LEVEL, joint_level, mean_interval, t_quantile
 from bench.running.table import SeedScores
 
 BOUNDS = ("x_low", "x_high", "y_low", "y_high")
@@ -30,7 +30,7 @@ def with_joint_bounds(
     `scores`: by cell id. `group`: columns that agree for models whose spreads may be pooled. A model without scores or with one seed keeps its bounds
     of `y`; an exact `x` has none.
     """
-    level = 1 - (1 - LEVEL) / (INTERVALS_PER_MODEL * max(1, len(rows)))
+    level = joint_level(LEVEL, INTERVALS_PER_MODEL * len(rows))
     spreads: dict[str, SeedSpread] = {}
     means = {cell: scores[cell].scores.mean(axis=1).tolist() for cell in rows["cell_id"] if cell in scores}
     for _, members in rows.groupby(list(group), sort=False, dropna=False):

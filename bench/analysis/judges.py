@@ -21,7 +21,7 @@ from bench.analysis.scaling import MIN_SHARE, Decomposition, answer_quadratic
 from bench.analysis.scope import SCOPE_KEYS, scope_of
 from bench.analysis.series import Series, row_values
 from bench.analysis.significance import compare_scores
-from bench.intervals import LEVEL, Interval
+from bench.intervals import LEVEL, Interval, joint_level
 from bench.planning.same_width import is_one_width
 from bench.running.timings import ratio_of
 from bench.spec import MEASURED, PREDICTED
@@ -47,7 +47,7 @@ def judge_speed(claim: Claim, evidence: Evidence) -> list[Verdict]:
     """
     found = []
     for label, scope, pairs in _pairs(evidence.frame, wanted=_timed):
-        level = 1 - (1 - LEVEL) / len(pairs)
+        level = joint_level(LEVEL, len(pairs))
         by_length = [_speed_at(claim, label, scope, first, second, evidence, level) for first, second in pairs]
         judged = [at for at in by_length if at.reason == RATIO_REASONS[at.answer]]
         lengths = {answer: [str(at.n) for at in judged if at.answer == answer] for answer in SPEED_WORDS}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.analysis.significance import holm
-from bench.intervals import LEVEL, Interval, ratio_over_rounds, round_mean
+from bench.intervals import LEVEL, Interval, joint_level, ratio_over_rounds, round_mean
 from bench.measure.engines import EAGER
 from bench.numbers import is_empty
 from bench.running.timings import Timings
@@ -284,7 +284,7 @@ def _against_fastest(place: PeerPlace, pairs: Sequence[PeerPair], timings: Timin
 def _with_joint_intervals(fastest: Sequence[PeerPair]) -> list[PeerPair]:
     """Add the intervals and p-values that hold for all pairs together."""
     means = {pair.place: mean for pair in fastest if (mean := round_mean(list(pair.logs.values())))}
-    level = 1 - (1 - LEVEL) / max(1, len(means))
+    level = joint_level(LEVEL, len(means))
     p_values = dict(zip(means, holm([mean.p_value for mean in means.values()]), strict=True))
     return [
         dataclasses.replace(pair, joint=means[pair.place].interval(level).exp(), p_adjusted=p_values[pair.place])

@@ -28,11 +28,10 @@ from dataclasses import dataclass
 from bench.analysis.claims import Verdict
 from bench.analysis.effects import Contrast, Effect, Observations, Spreads, scores_of, spreads_of
 from bench.analysis.predictions import is_about, supporting_bounds
-from bench.analysis.ranking import joint_level
 from bench.analysis.seed_spread import SeedSpread, variance_parts
 from bench.analysis.significance import Parts, Scores
 from bench.analysis.study import Study
-from bench.intervals import LEVEL, RoundMean, round_mean, trimmed_rounds
+from bench.intervals import LEVEL, RoundMean, joint_level, round_mean, trimmed_rounds
 from bench.spec import Prediction
 
 POWER = 0.8

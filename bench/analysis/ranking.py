@@ -10,7 +10,7 @@ from typing import Any
 import pandas
 
 from bench.analysis.series import row_values
-from bench.intervals import RoundMean, round_mean, trimmed_rounds
+from bench.intervals import RoundMean, joint_level, round_mean, trimmed_rounds
 from bench.running.timings import Timings
 
 COLUMNS = ("cell_id", "label", "latency_ms", "latency_low_ms", "latency_high_ms", "latency_stable")
@@ -228,11 +228,6 @@ def decided(found: RoundMean, margin: float, num_pairs: int) -> tuple[bool, bool
     different, within = (found.interval(joint_level(level, num_pairs)) for level in (DIFFERENCE_LEVEL, EQUALITY_LEVEL))
     bound = math.log1p(margin)
     return not different.contains(0.0), -bound <= within.low and within.high <= bound
-
-
-def joint_level(level: float, num_pairs: int) -> float:
-    """Return the level of one interval so that all hold together (Bonferroni)."""
-    return 1 - (1 - level) / num_pairs
 
 
 def rounds_needed(found: RoundMean, margin: float, num_pairs: int) -> int | None:

@@ -10,10 +10,10 @@ from typing import Any
 import pandas
 
 from bench.analysis.evidence import EXPLICIT, FUSED, is_subject
-from bench.analysis.ranking import DIFFERENCE_LEVEL, Pair, decided, joint_level
+from bench.analysis.ranking import DIFFERENCE_LEVEL, Pair, decided
 from bench.analysis.scope import Scope, scopes_of
 from bench.analysis.series import row_values
-from bench.intervals import Interval, round_mean
+from bench.intervals import Interval, joint_level, round_mean
 from bench.planning.same_width import is_one_width
 from bench.running.timings import Timings
 from bench.spec import NO_MATCH

@@ -12,8 +12,7 @@ from bench.analysis.claims import UNDECIDED
 from bench.analysis.effects import Effect, Observations, contrasts_of, effects_of, spreads_of
 from bench.analysis.power import FEWEST, MAX_NUM, POWER, ROUNDS, SEEDS, ItemNoise, Need, Noise, chance_to_decide, least, needs_of, noise_of
 from bench.analysis.predictions import answer_to, judge_prediction, supporting_bounds
-from bench.analysis.ranking import joint_level
-from bench.intervals import LEVEL
+from bench.intervals import LEVEL, joint_level
 from bench.running.timings import Timings
 from bench.spec import MEASURES, Part, Prediction
 from tests.analysis.test_effects import BASE, PART, observed, part_of, row
