@@ -9,10 +9,10 @@ from typing import Any
 from bench import numbers
 from bench.analysis.equal_budget import BUDGETS, CurvePair
 from bench.analysis.front import choose_axes, front_of
-from bench.analysis.significance import Comparison, compare_scores
+from bench.analysis.significance import Comparison
+from bench.planning.tuning import trainings_of
 from bench.report.charts.training_curves import place_text
 from bench.report.sections.search import searched
-from bench.spec import MEASURED
 from tests.docs.reading import (
     FAMILIES,
     Figures,
@@ -29,6 +29,7 @@ from tests.docs.reading import (
     points,
     ratio,
     row,
+    rows,
     run,
     span,
     table,
@@ -40,9 +41,7 @@ CONTROL, CONTROL_CIFAR = "2026-11-20_cpu_control", "2026-11-20_cpu_control_cifar
 DIGITS, RECALL, TREC = "2026-11-20_cpu_digits", "2026-11-20_cpu_recall", "2026-11-24_cpu_trec"
 BF16_ATTENTION, BF16_GATE = "2026-11-25_cpu_bf16_attention", "2026-11-25_cpu_gate_bf16"
 SOURCES_4M = "2026-11-25_cpu_sources_4m"
-TRAINED_4M = {model: f"2026-11-25_cpu_cifar10_4m_{model}" for model in ("gmlp", "vit", "transformer")}
-TRAINED_51M = "2026-11-26_cpu_cifar10_51m_gmlp"
-ON_ONE_HOST_4M = (TRAINED_4M["gmlp"], TRAINED_4M["vit"])
+TRAINED_4M, TRAINED_51M = "2026-11-26_cpu_cifar10_4m", "2026-11-26_cpu_cifar10_51m_gmlp"
 TRAINING_SPEED = "2026-11-20_cpu_training_speed"
 TRAINING_SPEED_4M = "2026-11-26_cpu_training_speed_4m_bf16"
 TRAINING_SPEED_OTHER_HOST = {"fp32": "2026-11-25_cpu_training_speed_4m", "bf16": "2026-11-25_cpu_training_speed_4m_bf16"}
@@ -52,22 +51,21 @@ REVERSE, REVERSE_LONGER = "2026-11-21_cpu_reverse", "2026-11-21_cpu_reverse_long
 
 
 @functools.cache
-def comparisons(*names: str) -> tuple[Comparison, ...]:
-    """`bench compare RUN --x params --y accuracy`, of one run or of several as one."""
-    return front_of(run(*names), choose_axes("params", "accuracy"), {}).comparisons
+def comparisons(name: str) -> tuple[Comparison, ...]:
+    """`bench compare RUN --x params --y accuracy`."""
+    return front_of(run(name), choose_axes("params", "accuracy"), {}).comparisons
 
 
-def ahead(name: str | tuple[str, ...], first: str, second: str, **group: Any) -> Comparison:
-    names = (name,) if isinstance(name, str) else name
+def ahead(name: str, first: str, second: str, **group: Any) -> Comparison:
     (found,) = [
         c
-        for c in comparisons(*names)
+        for c in comparisons(name)
         if (c.first, c.second) == (first, second) and all(c.group[key] == value for key, value in group.items())
     ]
     return found
 
 
-def lead(name: str | tuple[str, ...], first: str, second: str, **group: Any) -> str:
+def lead(name: str, first: str, second: str, **group: Any) -> str:
     """By how much the first is ahead; its interval is not corrected, its test is (Holm)."""
     found = ahead(name, first, second, **group)
     assert found.significant
@@ -187,38 +185,35 @@ def training_speed_table() -> str:
 
 def trained_4m_table() -> str:
     lines = []
-    for name in (*TRAINED_4M.values(), TRAINED_51M):
-        found = row(name)
-        line = [found["model"], numbers.exact(found["params"]), numbers.whole(found["num_seeds"]), accuracy(found), top(name)]
+    for name, model in (*((TRAINED_4M, model) for model in FAMILIES), (TRAINED_51M, "gmlp")):
+        found = row(name, model=model)
+        line = [model, numbers.exact(found["params"]), numbers.whole(found["num_seeds"]), accuracy(found), top(name, found["cell_id"])]
         lines.append([*line, numbers.fraction(found["train_accuracy"]), numbers.count(found["train_flops"])])
     return table(("model", "params", "seeds", "accuracy", "top-2, 3, 4, 5", "on training data", "training FLOPs"), lines)
 
 
-def top(name: str) -> str:
+def top(name: str, cell_id: str) -> str:
     """How often the right class is among the first two, three, four and five; means over seeds."""
-    seeds = [record.outcome.values for record in run(name).records if record.metric == "accuracy" and record.outcome.status == MEASURED]
+    trained = run(name)
+    seeds = [record.outcome.values for record in trainings_of(trained.plan, trained.records)[cell_id]]
     return ", ".join(numbers.fraction(statistics.mean(values[f"accuracy_top{k}"] for values in seeds)) for k in (2, 3, 4, 5))
 
 
 def equal_budgets_4m_table() -> str:
     """gMLP over the others on validation items, at equal epochs, training FLOPs and training time."""
-    (group,) = run(*ON_ONE_HOST_4M).equal_budgets
+    (group,) = run(TRAINED_4M).equal_budgets
     lines = [[pair.second, *at_equal_budgets(pair)] for pair in group.pairs if pair.first == "gmlp"]
     return table(("gMLP over", *(f"equal {budget}" for budget in BUDGETS)), lines)
 
 
-def lead_across_hosts(first: str, second: str) -> str:
-    """By how much one model is ahead in accuracy, which needs no common host; the same test as within a run, of this pair alone."""
-    ours, theirs = (next(iter(run(TRAINED_4M[model]).scores.values())).scores for model in (first, second))
-    found = compare_scores(ours, theirs)
-    assert found.over_seeds
-    assert found.low > 0
-    return points(found.estimate, found.low, found.high)
-
-
 def gain_51m() -> str:
-    """In points of accuracy; one seed against the mean of three, so it has no interval."""
-    return f"{100 * (row(TRAINED_51M)['accuracy'] - row(TRAINED_4M['gmlp'])['accuracy']):.1f}"
+    """In points of accuracy; one seed against the mean of five, so it has no interval."""
+    return f"{100 * (row(TRAINED_51M)['accuracy'] - row(TRAINED_4M, model='gmlp')['accuracy']):.1f}"
+
+
+def hours_4m() -> str:
+    """Of one core, in all trainings of the run."""
+    return numbers.significant(sum(found["train_s"] * found["num_seeds"] for found in rows(TRAINED_4M)) / 3600, 2)
 
 
 def search_4m_table() -> str:
@@ -354,10 +349,11 @@ FIGURES: Figures = {
     "training_speed": training_speed_table,
     "trained_4m": trained_4m_table,
     "gain_51m": gain_51m,
+    "hours_4m": hours_4m,
     "minutes_51m": lambda: f"{row(TRAINED_51M)['train_s'] / 60:.0f} minutes",
-    "lead_4m_vit": lambda: lead(ON_ONE_HOST_4M, "gmlp", "vit"),
-    "lead_4m_transformer": lambda: lead_across_hosts("gmlp", "transformer"),
-    "4m_transformer_over_vit": lambda: lead_across_hosts("transformer", "vit"),
+    "lead_4m_vit": lambda: lead(TRAINED_4M, "gmlp", "vit"),
+    "lead_4m_transformer": lambda: lead(TRAINED_4M, "gmlp", "transformer"),
+    "4m_transformer_over_vit": lambda: lead(TRAINED_4M, "transformer", "vit"),
     "equal_budgets_4m": equal_budgets_4m_table,
     "search_4m": search_4m_table,
     "training_speed_4m": training_speed_4m_table,
