@@ -6,6 +6,7 @@ This module imports no torch.
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import re
 from collections.abc import Iterator, Sequence
@@ -35,6 +36,7 @@ ALL_TYPES, NEW_TYPE = "all types, pooled", "a new type, predicted"
 DIRECTIONS = "\N{LEFTWARDS ARROW} first faster     second faster \N{RIGHTWARDS ARROW}"
 MAX_ROWS, MAX_LABEL, FIGURE_WIDTH = 40, 48, 8.6
 """Limits of a forest plot: rows, characters of a host type; its width in inches."""
+BAND = f"Grey: equal within {EQUAL_MARGIN * 100:.0f} %."
 ABOUT = (
     "A ratio is the time of the first over the time of the second: below 1, the first is faster. "
     "Brackets and bars are 95 % intervals of each ratio by itself."
@@ -92,19 +94,18 @@ def write_pool(pool: Pool, folder: Path) -> Path:
 
 
 def draw_forests(pairs: Sequence[PooledPair]) -> dict[str, Figure]:
-    """Draw each pair's ratios by host type, in as many figures as MAX_ROWS asks for; return them by name."""
+    """Draw each pair's ratios by host type, on one axis in as many figures as MAX_ROWS asks for; return them by name."""
     pages: list[list[Row]] = [[]]
     for found in pairs:
         rows = list(_forest_rows(found))
         if pages[-1] and len(pages[-1]) + len(rows) > MAX_ROWS:
             pages.append([])
         pages[-1] += rows
-    return {
-        FOREST if number == 1 else f"{FOREST}_{number}": draw_forest(
-            page, neutral=1.0, band=EQUAL_MARGIN, axis_label=DIRECTIONS, tick_text="{:g}".format, width=FIGURE_WIDTH
-        )
-        for number, page in enumerate(pages, start=1)
-    }
+    draw = functools.partial(
+        draw_forest, neutral=1.0, band=EQUAL_MARGIN, axis_label=DIRECTIONS, tick_text="{:g}".format, width=FIGURE_WIDTH
+    )
+    scale = [row for page in pages for row in page]
+    return {FOREST if number == 1 else f"{FOREST}_{number}": draw(page, scale=scale) for number, page in enumerate(pages, start=1)}
 
 
 def _forest_rows(found: PooledPair) -> Iterator[Row]:
@@ -159,7 +160,7 @@ def _document(pool: Pool) -> Document:
     types = len({host.type for host in pool.hosts})
     runs = [f"{name}: {host.type}, boot {host.boot}" for name, host in zip(pool.runs, pool.hosts, strict=True)]
     figures = draw_forests(pool.pairs).items()
-    forests = [FigureBlock(name=name, title="By host type", caption=ABOUT, figure=figure) for name, figure in figures]
+    forests = [FigureBlock(name=name, title="By host type", caption=f"{ABOUT} {BAND}", figure=figure) for name, figure in figures]
     return Document(
         title=f"{pool.runs[0]}, pooled over hosts",
         subtitle=f"{_several(len(pool.runs), 'run')} on {_several(machines, 'machine')} of {_several(types, 'host type')}",

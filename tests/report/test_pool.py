@@ -148,6 +148,7 @@ def test_many_pairs_are_drawn_in_several_figures(answer: Answer) -> None:
     assert list(figures) == ["forest", "forest_2", "forest_3", "forest_4"]
     assert sum("/" in text for page in texts for text in page) == 16
     assert max(sum("[" in text for text in page) for page in texts) <= 40
+    assert len({axis.get_xlim() for figure in figures.values() for axis in figure.axes}) == 1
     assert answer(*runs, "--out", "page")[0] == 0
     assert all(f"figures/{name}.png" in Path("page/pool.md").read_text() for name in figures)
     assert all(Path(f"page/figures/{name}.svg").exists() for name in figures)

@@ -45,12 +45,20 @@ class Row:
 
 
 def draw_forest(
-    rows: Sequence[Row], *, neutral: float, band: float, axis_label: str, tick_text: Callable[[float], str], width: float = WIDTH
+    rows: Sequence[Row],
+    *,
+    neutral: float,
+    band: float,
+    axis_label: str,
+    tick_text: Callable[[float], str],
+    width: float = WIDTH,
+    scale: Sequence[Row] = (),
 ) -> Figure:
     """Draw the rows, sorted by group, from top to bottom around the value without an effect.
 
     `neutral`: 1 for ratios, on a logarithmic axis, or 0 for differences. `band`: half width of a shaded margin of equality; 0 draws none.
     `width`: of the figure, in inches; labels may have MAX_LABEL characters per WIDTH.
+    `scale`: the rows that the axis holds, if there are more than those drawn.
     """
     height = DOT_ROW if any(row.dots for row in rows) else ROW
     lines: list[Row | str] = []
@@ -61,7 +69,7 @@ def draw_forest(
     total = TOP + height * len(lines) + BOTTOM
     figure = Figure(figsize=(width, total))
     axis = figure.add_axes((left / width, BOTTOM / total, (width - left - right) / width, height * len(lines) / total))
-    _set_axis(axis, rows, neutral, band, tick_text)
+    _set_axis(axis, scale or rows, neutral, band, tick_text)
     axis.set_ylim(len(lines) - 0.4, -0.6)
     axis.set_yticks([])
     axis.set_xlabel(axis_label)
