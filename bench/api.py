@@ -16,8 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bench import commands, console
-from bench.commands import RUN_OPTIONS, CompareOptions, DiffOptions, RunOptions
+from bench import console
+from bench.commands.options import RUN_OPTIONS, CompareOptions, DiffOptions, RunOptions
+from bench.commands.plan import amount_text, write_plan
+from bench.commands.read import compared
+from bench.commands.run import Stopped, carry_out, export_run, requested
 from bench.console_progress import JobProgress, NotebookLine
 from bench.planning.flags import Flags
 from bench.planning.keywords import in_keywords, in_python
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     from bench.analysis.diff import TwoRuns
     from bench.analysis.front import Fronts
     from bench.analysis.study import Study
+    from bench.commands.plan import Say
+    from bench.commands.run import ShowsProgress
     from bench.report.tables import Table
     from bench.spec import Plan
 
@@ -79,7 +84,7 @@ class PlanResult(Shown):
 
     def _sentences(self) -> tuple[str, ...]:
         skipped = f", {len(self.skipped)} skipped" if len(self.skipped) else ""
-        return (f"{commands.amount_text(self._plan)}{skipped}.",)
+        return (f"{amount_text(self._plan)}{skipped}.",)
 
     def _tables(self) -> Mapping[str, Table | pandas.DataFrame]:
         from bench.report.tables import plan_table
@@ -207,15 +212,15 @@ def run(flags: Flags, options: RunOptions, source: Source, context: typer.Contex
     from bench.report.sections.answer import answer_sentences
     from bench.report.sections.verdicts import claim_lines
 
-    plan, folder = commands.requested(flags, options, source, shlex.join(["bench", "run", *context.obj]))
+    plan, folder = requested(flags, options, source, shlex.join(["bench", "run", *context.obj]))
     show_progress, say = _surroundings()
     try:
-        measured = commands.carry_out(plan, folder, options, show_progress, say)
-    except commands.Stopped as stopped:
+        measured = carry_out(plan, folder, options, show_progress, say)
+    except Stopped as stopped:
         raise KeyboardInterrupt(_how_to_go_on(stopped.folder)) from None
     if not measured.complete:
         raise KeyboardInterrupt(_how_to_go_on(measured.folder))
-    commands.export(measured.stored, options.exports, say)
+    export_run(measured.stored, options.exports, say)
     study = measured.study
     claims = claim_lines([*study.prediction_verdicts, *study.verdicts])
     return RunResult(
@@ -248,7 +253,7 @@ def plan(
 
     found = plan_of_flags(flags, may_be_elsewhere=True, command=shlex.join(["bench", "plan", *context.obj]))
     if out:
-        commands.write_plan(found, out)
+        write_plan(found, out)
     return PlanResult(
         table=planned_rows(found),
         skipped=_frame(to_json(found.skipped), ("model", "seq_len", "budget", "reason", "nearest_params")),
@@ -323,7 +328,7 @@ def diff(
     from bench.report.console_views import write_two_runs
     from bench.report.sections.diff import json_of, sentences
 
-    found, check = commands.compared(first, second, options)
+    found, check = compared(first, second, options)
     if check:
         check.require_judged()
     if out:
@@ -338,7 +343,7 @@ def diff(
     )
 
 
-def _surroundings() -> tuple[commands.ShowsProgress, commands.Say]:
+def _surroundings() -> tuple[ShowsProgress, Say]:
     """Return what shows progress and remarks: a line of the notebook, or stderr."""
     if not _in_notebook():
         return JobProgress, console.say

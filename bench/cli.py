@@ -17,18 +17,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from bench import catalog, commands, console
-from bench.commands import (
-    EXIT_FAILED,
-    EXIT_INTERRUPTED,
-    EXIT_WRONG,
-    RUN_OPTIONS,
-    CompareOptions,
-    DiffOptions,
-    RunOptions,
-    prepare,
-    requested,
-)
+from bench import catalog, console
+from bench.commands.ablate import ablate_all, ablate_one, measure_headline, show_ablations, show_power, wanted_ablations
+from bench.commands.kernels import compare_kernels
+from bench.commands.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG, RUN_OPTIONS, CompareOptions, DiffOptions, RunOptions
+from bench.commands.plan import show_plan, write_plan
+from bench.commands.read import compared, pool_hosts, write_report_of
+from bench.commands.run import measure, prepare, requested, show_or_measure
 from bench.measure import environment
 from bench.operators import DEFAULT_OPERATORS, ITEM_BYTES, KERNELS
 from bench.operators import PHASES as KERNEL_PHASES
@@ -122,7 +117,7 @@ def run(flags: Flags, options: RunOptions, source: Source) -> None:
 
     An unfinished run of the same request is continued.
     """
-    commands.measure(*requested(flags, options, source), options)
+    measure(*requested(flags, options, source), options)
 
 
 @app.command(rich_help_panel=LOOK_UP, epilog="Example: bench plan --models gmlp,vit,transformer --seq 17,65,257 --params 1M,4M")
@@ -138,8 +133,8 @@ def plan(
     """
     wanted = plan_of_flags(flags, may_be_elsewhere=True)
     if out:
-        commands.write_plan(wanted, out)
-    commands.show_plan(wanted, as_json)
+        write_plan(wanted, out)
+    show_plan(wanted, as_json)
 
 
 @app.command(rich_help_panel=LOOK_UP, epilog="Example: bench describe gmlp --params 1M --seq 257")
@@ -235,23 +230,23 @@ def ablate(
     """
     if power:
         refuse_others(context, ("name", "power", "as_json"), "does not go with --power, which reads stored runs and measures nothing")
-        commands.show_power(commands.wanted_ablations(name, every=False, out=None)[0], options.as_json)
+        show_power(wanted_ablations(name, every=False, out=None)[0], options.as_json)
         return
     from bench.report.last_runs import listing
 
     if listed:
-        commands.show_ablations(listing(), options.as_json)
+        show_ablations(listing(), options.as_json)
         return
-    wanted = commands.wanted_ablations(name, every, options.out)
+    wanted = wanted_ablations(name, every, options.out)
     if every and part:
         raise RequestError("--part belongs to one question, but --all answers every question", "try bench ablate NAME --part PART")
     prepare(options)
     announce_data_root(flags)
     device = device_of(flags, may_be_elsewhere=options.dry_run or runs_elsewhere(options.executor))
     if every:
-        commands.ablate_all(wanted, flags, device, options)
+        ablate_all(wanted, flags, device, options)
     else:
-        commands.ablate_one(wanted[0], flags, device, options, part or ())
+        ablate_one(wanted[0], flags, device, options, part or ())
 
 
 @app.command(rich_help_panel=MEASURE, epilog="Example: bench peers --models gmlp,vit --seq 17,65 --batch 1 --quick")
@@ -276,7 +271,7 @@ def peers(
     prepare(options)
     device = device_of(flags, may_be_elsewhere=options.dry_run or runs_elsewhere(options.executor))
     wanted = plan_ablation(PEERS, flags, device, command_line(), Narrowing(seq=seq, batch=batch, phase=phase, models=models))
-    commands.show_or_measure(wanted, options)
+    show_or_measure(wanted, options)
 
 
 @app.command(rich_help_panel=MEASURE, epilog="Example: bench kernels --operators gate,attention --seq 65,257 --dtype fp32,bf16")
@@ -332,7 +327,7 @@ def kernels(
         blocks=blocks,
         cold=flags.cold,
     )
-    commands.compare_kernels(request, out, as_json)
+    compare_kernels(request, out, as_json)
 
 
 @app.command(rich_help_panel=MEASURE, epilog="Example: bench gpu --minutes 30 --slice 10")
@@ -385,7 +380,7 @@ def report(
     from bench.running.store import collector_off
 
     with collector_off():
-        path = commands.write_report_of(runs, out, every_figure=figures == ALL_FIGURES)
+        path = write_report_of(runs, out, every_figure=figures == ALL_FIGURES)
     console.say(f"report: {path}")
 
 
@@ -491,7 +486,7 @@ def pool(
 
     Gives ratios per host type, over all types, and predicted for a new type (docs/hosts.md).
     """
-    commands.pool(runs, out, as_json)
+    pool_hosts(runs, out, as_json)
 
 
 @app.command(rich_help_panel=MEASURE, epilog="Example: bench replicate")
@@ -507,7 +502,7 @@ def replicate(
     Takes 5 to 10 minutes on one thread. Run it once per boot of a machine.
     """
     chosen = replace(flags, threads=1, quick=quick)
-    commands.replicate(chosen, device_of(chosen, may_be_elsewhere=options.dry_run), options)
+    measure_headline(chosen, device_of(chosen, may_be_elsewhere=options.dry_run), options)
 
 
 @app.command(rich_help_panel=READ, epilog="Example: bench check results/2026-11-20_cpu_digits")
@@ -659,7 +654,7 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 def _compare_two(first: Path, second: Path, options: DiffOptions, out: Path | None, form: str) -> None:
-    found, check = commands.compared(first, second, options)
+    found, check = compared(first, second, options)
     console_views.show_two_runs(found, check, out, form)
     if check is None:
         return

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from bench import console
-from bench.commands import EXIT_FAILED, EXIT_INTERRUPTED
+from bench.commands.options import EXIT_FAILED, EXIT_INTERRUPTED
 from bench.measure import environment
 from bench.planning.flags import Flags
 from bench.planning.jobs import LATENCY

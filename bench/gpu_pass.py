@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from bench import console
-from bench.commands import EXIT_FAILED, EXIT_INTERRUPTED, write_report_of
+from bench.commands.options import EXIT_FAILED, EXIT_INTERRUPTED
+from bench.commands.read import write_report_of
 from bench.planning.flags import Flags
 from bench.report import console_views
 from bench.running.executors import DEFAULT_EXECUTOR

@@ -380,7 +380,7 @@ def test_a_folder_that_can_hold_no_run_is_refused_before_planning(
 ) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "today.txt").touch()
-    monkeypatch.setattr("bench.commands.plan_to_run", lambda *_: pytest.fail("planned"))
+    monkeypatch.setattr("bench.commands.run.plan_to_run", lambda *_: pytest.fail("planned"))
     monkeypatch.setattr("bench.planning.ablation.plan_ablation", lambda *_: pytest.fail("planned"))
     for folder, reason in {"notes": "is not a run folder", "notes/today.txt": "is a file"}.items():
         for command in (RUN, ("run", "--plan", "plan.json"), ("ablate", "positions"), ("peers",)):

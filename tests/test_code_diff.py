@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bench import cli, code_diff
-from bench.commands import DiffOptions
+from bench.commands.options import DiffOptions
 from bench.running.code_run import CONTROL, FIRST, SECOND
 from bench.running.revisions import PROTOCOL, Revision
 from bench.spec import Plan

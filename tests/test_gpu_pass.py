@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from bench import cli, gpu_pass
-from bench.commands import write_report_of
+from bench.commands.read import write_report_of
 from bench.measure import environment
 from bench.planning import gpu_steps
 from bench.planning.gpu_steps import STEPS, PassStep, places, plan_step, slack_s

@@ -16,7 +16,7 @@ import numpy as np
 
 from bench.analysis.frame import work_text
 from bench.analysis.seed_spread import MIN_SPREAD_SEEDS, SeedSpread, seed_spreads, spread_text, variance_parts
-from bench.analysis.significance import ONE_SEED, Scores, compare_scores, holm, t_test, unpaired_test
+from bench.analysis.significance import ONE_SEED, ScoreDifference, Scores, compare_scores, holm, t_test, unpaired_test
 from bench.intervals import LEVEL, Interval, joint_level, round_mean
 from bench.numbers import is_empty
 from bench.running.timings import Timings
@@ -248,12 +248,18 @@ def _by_items(measure: Measure, contrast: Contrast, observed: Observations, spre
     return Effect(
         contrast=contrast,
         measure=measure,
-        estimate=Interval(estimate=difference.estimate, low=difference.low, high=difference.high, num=num),
-        own=Interval(estimate=alone.estimate, low=alone.low, high=alone.high, num=num) if alone else None,
+        estimate=_possible(difference, measure, num),
+        own=_possible(alone, measure, num) if alone else None,
         p_adjusted=difference.p_value,
         caveat=caveat,
         spread=spread,
     )
+
+
+def _possible(found: ScoreDifference, measure: Measure, num: int) -> Interval:
+    """Return a difference with its bounds, which for shares of right answers end at -1 and 1."""
+    widest = 1.0 if measure.in_points else math.inf
+    return Interval(estimate=found.estimate, low=max(found.low, -widest), high=min(found.high, widest), num=num)
 
 
 def _seed_caveat(num: int, planned: int) -> str:

@@ -5,6 +5,7 @@ Every column is present, numbers are floats, and each row has the texts `label`,
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -60,7 +61,8 @@ def prepare(rows: pandas.DataFrame, parts: Sequence[Part] = ()) -> pandas.DataFr
     Texts become str ("" if empty), numbers float (NaN if empty), flags True, False or None.
 
     Added columns:
-    `label`: the model, with the attention kernel, requested and recorded, if several were requested.
+    `label`: the model, with the attention kernel, requested and recorded, if several were requested. A model whose name has
+    options or several words, and that is one variant of the question while that variant is nothing else, has the variant's name.
     `size`: the budget, with the matching policy if several are used; else the one-width policy or `own size`.
     `batching`: the batch size, or how the batch follows n.
     `variant`: the arms of the plan that the cell belongs to.
@@ -74,7 +76,7 @@ def prepare(rows: pandas.DataFrame, parts: Sequence[Part] = ()) -> pandas.DataFr
     flags = {name: pandas.Series([_flag(value) for value in _column(frame, name)], dtype=object) for name in FLAG_COLUMNS}
     # built in one call: pandas warns when so many columns are added one by one
     frame = pandas.DataFrame({**dict(frame.items()), **texts, **{name: column.astype(float) for name, column in amounts.items()}, **flags})
-    frame["label"] = _labels(frame)
+    frame["label"] = _labels(frame, parts)
     frame["size"] = _sizes(frame)
     frame["variant"] = _variants(frame, parts)
     return frame
@@ -144,11 +146,20 @@ def _flag(value: Any) -> bool | None:
     return None if value is None or pandas.isna(value) else bool(value)
 
 
-def _labels(frame: pandas.DataFrame) -> list[str]:
+def _labels(frame: pandas.DataFrame, parts: Sequence[Part]) -> list[str]:
     num_kernels = frame.groupby("model")["attention"].nunique()
     several = {model for model, num in num_kernels.items() if num > 1}
     rows = zip(frame["model"], frame["attention"], _kernels(frame) if several else frame["attention"], strict=True)
-    return [f"{model} ({kernel})" if model in several and asked != NO_ATTENTION else model for model, asked, kernel in rows]
+    labels = [f"{model} ({kernel})" if model in several and asked != NO_ATTENTION else model for model, asked, kernel in rows]
+    names = _variant_names(dict(zip(frame["cell_id"], labels, strict=True)), parts)
+    return [names.get(label, label) for label in labels]
+
+
+def _variant_names(labels: Mapping[str, str], parts: Sequence[Part]) -> dict[str, str]:
+    """Return the names of variants by the label of the model that each is; `labels`: by cell id."""
+    pairs = {(labels[cell_id], arm.name) for part in parts for arm in part.arms for cell_id in arm.cells if cell_id in labels}
+    uses = Counter(text for pair in pairs for text in pair)
+    return {label: name for label, name in pairs if {"+", "_"} & set(label) and uses[label] == uses[name] == 1}
 
 
 def _kernels(frame: pandas.DataFrame) -> list[str]:

@@ -141,6 +141,14 @@ def test_the_difference_is_the_arms_minus_the_baselines() -> None:
     assert (found.contrast.arm, found.contrast.against, found.contrast.cells) == ("new", BASE, ("a", "b"))
 
 
+def test_an_accuracy_differs_by_a_hundred_points_at_most() -> None:
+    learned_once = np.repeat([[0.0], [1.0], [0.0]], NUM_ITEMS, axis=1)
+    part, seen = two_arms(scores={"b": np.zeros((3, NUM_ITEMS)), "a": learned_once}, data_ids={"a": "one", "b": "one"})
+    bounds = one(part, seen, "accuracy").estimate
+    assert bounds.estimate == pytest.approx(1 / 3)
+    assert -1 <= bounds.low < 0 < bounds.high == 1
+
+
 def test_a_sequence_is_exact_where_everything_asked_of_it_is_right() -> None:
     scores = {"a": np.tile([1.0, 1.0, 0.75, 0.5], (3, 5)), "b": np.tile([1.0, 0.75, 0.75, 0.5], (3, 5))}
     exact = {"exact_accuracy": 0.5}

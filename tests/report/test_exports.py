@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from bench import catalog, cli, commands, console
+from bench import catalog, cli, console
+from bench.commands.run import export_run
 from bench.report import export as export_module
 from bench.report.export import curves_of
 from bench.running.store import StoredRun, read_run
@@ -309,7 +310,7 @@ def test_a_program_that_fails_costs_the_others_nothing(monkeypatch: pytest.Monke
         return "look here"
 
     monkeypatch.setattr(export_module, "export", export)
-    commands.export(read_run(TRAINED), ["failing", "working"], console.say)
+    export_run(read_run(TRAINED), ["failing", "working"], console.say)
     assert capsys.readouterr().err.splitlines() == [
         "exporting to failing",
         f"not exported to failing: planted; retry with: bench export {TRAINED} --to failing",

@@ -45,7 +45,7 @@ def answer(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pyte
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     """The plans that would be measured."""
     found: list[Plan] = []
-    monkeypatch.setattr("bench.commands.measure", lambda plan, *_: found.append(plan))
+    monkeypatch.setattr("bench.commands.run.measure", lambda plan, *_: found.append(plan))
     return found
 
 

@@ -57,7 +57,8 @@ def draw_quality(study: Study) -> FigureBlock | None:
     rows = found.rows[(found.rows["task"] == task) & (found.rows["recipe"] == recipe)]
     steps = [step for step in steps if (step.gmlp["task"], step.gmlp["recipe"]) == (task, recipe)]
     styles = series_styles(study.frame["label"])
-    lines = [_line(str(model), members, styles) for model, members in rows.groupby("model", sort=False)]
+    labels = study.frame.drop_duplicates("model").set_index("model")["label"]
+    lines = [_line(str(model), members, styles[labels[model]]) for model, members in rows.groupby("model", sort=False)]
     figure, (axis,) = panels(1, [line.label for line in lines], height=3.2)
     _set_axes(axis, rows, found.axes)
     for line, (_, members) in zip(lines, rows.groupby("model", sort=False), strict=True):
@@ -116,10 +117,9 @@ def quality_title(steps: Sequence[Step], y: str, noun: str) -> str:
     return f"{lead} at {f'every {noun}' if len(shown) == len(steps) else f'{len(shown)} of {len(steps)} {noun}s'}"
 
 
-def _line(model: str, rows: pandas.DataFrame, styles: Mapping[str, SeriesStyle]) -> Line:
+def _line(model: str, rows: pandas.DataFrame, style: SeriesStyle) -> Line:
     """Join a model's sizes, cheapest first."""
     rows = rows.sort_values("x")
-    style = next(style for label, style in styles.items() if label.partition(" (")[0] == model)
     return Line(label=display_name(model), style=style, x=list(rows["x"]), y=list(rows["y"]))
 
 

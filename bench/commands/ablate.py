@@ -1,0 +1,147 @@
+"""Answer the questions in `ablations/`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from bench import catalog, console
+from bench.commands.options import EXIT_FAILED, RunOptions
+from bench.commands.plan import plan_json
+from bench.commands.run import is_exportable, show_or_measure
+from bench.measure import environment
+from bench.planning.flags import Flags
+from bench.running.source import command_line
+from bench.spec import RequestError
+
+HEADLINE = "headline"
+"""The question that `bench replicate` measures."""
+
+
+def wanted_ablations(name: str, every: bool, out: Path | None) -> tuple[str, ...]:
+    """Return the names of the questions to answer.
+
+    Raises RequestError if the flags contradict each other or the name is unknown.
+    """
+    names = catalog.names("ablations")
+    if not name and not every:
+        raise RequestError("no question is named", f"try bench ablate {names[0]} --quick, or see: bench ablate --list")
+    if every and name:
+        raise RequestError(f"--all answers every question, including {name}", "leave one of them out")
+    if every and out:
+        raise RequestError("--out names the folder of one run, but --all makes several", "leave --out out")
+    if name:
+        catalog.require("ablations", name)
+    return names if every else (name,)
+
+
+def ablate_one(name: str, chosen: Flags, device: str, options: RunOptions, parts: Sequence[str] = ()) -> None:
+    """Answer one question, or only some of its parts.
+
+    Raises RequestError for --seeds if nothing is trained.
+    """
+    from bench.planning.ablation import Narrowing, plan_ablation
+    from bench.planning.request import trains
+
+    plan = plan_ablation(name, chosen, device, command_line(), Narrowing(parts=tuple(parts)) if parts else None)
+    if chosen.seeds and not trains(plan):
+        raise RequestError(f"--seeds is for training, but {name} trains nothing here", "leave --seeds out")
+    show_or_measure(plan, options)
+
+
+def ablate_all(names: Sequence[str], chosen: Flags, device: str, options: RunOptions) -> None:
+    """Answer questions one after the other, then list their results.
+
+    A question that cannot be answered here is reported, and the others follow. A question that trains nothing is not exported to programs that
+    need training curves. With --json, the list is the only document on stdout;
+    in a dry run it is the list of plans.
+    """
+    from bench.planning.ablation import plan_ablation
+    from bench.report.last_runs import listing
+
+    failed = False
+    plans: list[dict[str, Any]] = []
+    for place, name in enumerate(names, start=1):
+        console.say(f"{place} of {len(names)}: {name}")
+        try:
+            with contextlib.redirect_stdout(sys.stderr) if options.as_json else contextlib.nullcontext():
+                plan = plan_ablation(name, chosen, device, command_line())
+                if options.dry_run and options.as_json:
+                    plans.append(plan_json(plan))
+                else:
+                    exports = tuple(program for program in options.exports if is_exportable(plan, program))
+                    show_or_measure(plan, dataclasses.replace(options, as_json=False, exports=exports))
+        except RequestError as wrong:
+            console.error(f"{name}: {wrong}", wrong.hint)
+            failed = True
+        except typer.Exit as ended:
+            if ended.exit_code not in (0, EXIT_FAILED):
+                raise
+            failed = failed or bool(ended.exit_code)
+    if not options.dry_run:
+        show_ablations(listing(), options.as_json)
+    elif options.as_json:
+        console.print_json(plans)
+    if failed:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def show_ablations(found: list[dict[str, Any]], as_json: bool) -> None:
+    """Print the questions with their cost and their last run."""
+    if as_json:
+        console.print_json(found)
+        return
+    for entry in found:
+        last = [f"last run: {entry['last']}"] if entry["last"] else []
+        console.print_lines(entry["name"], *(f"  {text}" for text in (entry["question"], entry["cost"], *last)))
+
+
+def show_power(name: str, as_json: bool) -> None:
+    """Print how many seeds or rounds would decide a question.
+
+    The time is that of the proposed run on this machine. Raises RequestError if no run has a prediction that seeds or rounds decide.
+    """
+    from bench.analysis.power import ROUNDS, SEEDS, power_analysis
+    from bench.analysis.study import study
+    from bench.planning.ablation import plan_ablation
+    from bench.planning.jobs import estimated_seconds
+    from bench.report import console_power
+    from bench.report.last_runs import full_runs_of
+    from bench.running.store import read_run
+
+    folders = full_runs_of(name)
+    found = power_analysis(name, [study(read_run(folder)) for folder in folders])
+    if not any(need.unit for need in found.needs):
+        raise RequestError(f"{folders[0]} has no prediction that seeds or rounds decide", f"see its verdicts: bench report {folders[0]}")
+    chosen = Flags(seeds=found.proposed.get(SEEDS), rounds=found.proposed.get(ROUNDS))
+    seconds = (
+        estimated_seconds(plan_ablation(name, chosen, environment.resolve_device(chosen.device), found.command)) if found.command else 0.0
+    )
+    console_power.show_power(found, seconds, as_json)
+    console.say(f"spreads from: {', '.join(found.runs)}")
+
+
+def measure_headline(chosen: Flags, device: str, options: RunOptions) -> None:
+    """Measure the README's headline ratios, in a folder named after the host.
+
+    Raises RequestError if this boot of the machine was measured before.
+    """
+    from bench.analysis.pool import host_of
+    from bench.planning.ablation import plan_ablation
+    from bench.running.replicate import require_new_boot, run_name
+
+    facts = environment.inspect_environment(threads=chosen.threads or 1, device=device)
+    host = host_of(facts)
+    if host is None:
+        console.say("warning: the type or the boot of this machine is unknown; bench pool will reject its run")
+    elif not (chosen.quick or options.dry_run):
+        require_new_boot(host.boot, Path("results"))
+    name = run_name(host.type if host else str(facts["cpu_model"]), host.boot if host else "", quick=chosen.quick)
+    plan = plan_ablation(HEADLINE, chosen, device, command_line())
+    show_or_measure(dataclasses.replace(plan, name=name), options)

@@ -1,0 +1,77 @@
+"""Flags of commands about execution and output; exit codes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from bench.planning.jobs import RETRIES
+from bench.planning.values import entries, flag, named_path, plugin, several, several_of, switch
+from bench.running.executors import DEFAULT_EXECUTOR
+from bench.running.source import EXECUTION
+
+EXIT_FAILED, EXIT_WRONG, EXIT_INTERRUPTED = 1, 2, 130
+OUTPUT = "Output"
+RUN_OPTIONS = ("executor", "address", "out", "retry", "checkpoints", "exports")
+"""Fields of RunOptions that `run` takes, in the shell and in Python."""
+FAIL_IF_HELP = (
+    "Exit 1 if a ratio, second over first, is shown to be beyond this bound: 'latency_ms>1.05'. Runs also have params, flops, "
+    "peak_memory_bytes and accuracy."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Flags of `run`, `ablate`, `peers` and `replicate` about execution and output."""
+
+    executor: Annotated[
+        str, flag("Where and how jobs run; see: bench list executors.", "EXECUTOR", EXECUTION, plugin("executors"), names=["--on"])
+    ] = DEFAULT_EXECUTOR
+    address: Annotated[
+        str, flag("Address of the Ray cluster, with --on ray (default: RAY_ADDRESS, or this machine).", "ADDRESS", EXECUTION)
+    ] = ""
+    out: Annotated[Path | None, flag("Exact folder of the run.", "FOLDER", OUTPUT, named_path)] = None
+    retry: Annotated[
+        tuple[str, ...],
+        flag("Repeat failed jobs, corrupt records, or unstable latencies (as many rounds again).", "LIST", EXECUTION, several_of(RETRIES)),
+    ] = ()
+    checkpoints: Annotated[
+        Path | None,
+        flag("Folder for unfinished trainings, if they are too large for the run's own.", "FOLDER", EXECUTION, named_path),
+    ] = None
+    exports: Annotated[
+        tuple[str, ...],
+        flag(
+            "Export the run to these programs when it ends or is interrupted; see: bench list exports.",
+            "LIST",
+            OUTPUT,
+            several(plugin("exports")),
+            names=["--export"],
+        ),
+    ] = ()
+    dry_run: Annotated[bool, switch("--dry-run", "Show the configurations and the estimated time; measure nothing.")] = False
+    as_json: Annotated[bool, switch("--json", "Print one JSON document on stdout.", OUTPUT)] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """Flags of `compare`."""
+
+    x: Annotated[
+        tuple[str, ...],
+        flag(
+            "Costs, one or more: params, flops, latency_ms, peak_memory_bytes, train_s (default: first that differs).",
+            "LIST",
+            parse=entries,
+            names=["--x"],
+        ),
+    ] = ()
+    y: Annotated[str, flag("Quality: accuracy (default) or score.", "QUALITY", names=["--y"])] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffOptions:
+    """Flags of `diff` about the answer."""
+
+    fail_if: Annotated[str | None, flag(FAIL_IF_HELP, "BOUND")] = None

@@ -1,0 +1,245 @@
+"""Carry out a plan: records, table, report, exports and an exit code."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import shlex
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import typer
+
+from bench import catalog, console
+from bench.commands.options import EXIT_FAILED, EXIT_INTERRUPTED, RunOptions
+from bench.commands.plan import Say, amount_text, note_untrained, show_plan
+from bench.errors import one_line
+from bench.planning.flags import Flags
+from bench.planning.jobs import CORRUPTED
+from bench.report import console_views
+from bench.running.executors import DEFAULT_EXECUTOR
+from bench.running.signals import Stop
+from bench.running.source import Source, plan_to_run, require_data_of, runs_elsewhere
+from bench.spec import Plan, RequestError
+
+if TYPE_CHECKING:
+    from bench.analysis.study import Study
+    from bench.analysis.trust import Finding
+    from bench.progress import Progress
+    from bench.running.runner import RunResult
+    from bench.running.store import StoredRun
+    from bench.spec import Job, Part, Record
+
+    ShowsProgress = Callable[[Sequence[Job], Sequence[Record], str, Sequence[Part]], AbstractContextManager[Progress]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """A run as far as it was measured, with its tables and report on disk.
+
+    `report`: the page; None if nothing was measured.
+    `complete`: false if the run was interrupted.
+    `num_failed`: as in `bench.running.runner.RunResult`.
+    """
+
+    stored: StoredRun
+    study: Study
+    report: Path | None
+    complete: bool
+    num_failed: int
+
+    @property
+    def folder(self) -> Path:
+        return self.stored.folder
+
+
+class Stopped(KeyboardInterrupt):
+    """A second interrupt ended a run at once, before its table was written."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+
+def prepare(options: RunOptions) -> None:
+    """Set the cluster's address; check the folder and the programs to export to.
+
+    Raises RequestError if `--out` holds something other than a run, or a program is not installed, before anything is planned.
+    """
+    from bench.running.folder import require_run_folder
+
+    if options.out:
+        require_run_folder(options.out)
+    if options.address:
+        if options.executor != "ray":
+            raise RequestError("--address names a Ray cluster, but --on ray is missing", "add --on ray")
+        os.environ["RAY_ADDRESS"] = options.address
+    if options.exports:
+        from bench.report.export import require_installed
+
+        require_installed(options.exports)
+
+
+def requested(flags: Flags, options: RunOptions, source: Source, command: str = "") -> tuple[Plan, Path | None]:
+    """Return the plan of `run`, and the folder of the run to resume.
+
+    `command`: the command line to note in a new plan; by default the one that was typed. Raises RequestError.
+    """
+    prepare(options)
+    if options.retry and not (flags.models or source.resume or source.plan_file):
+        raise RequestError("--retry needs a run to repeat", "name it with --resume RUN, or make the same request again")
+    return plan_to_run(flags, source, options.out, elsewhere=runs_elsewhere(options.executor), command=command)
+
+
+def show_or_measure(plan: Plan, options: RunOptions) -> None:
+    """Show the plan in a dry run; measure it otherwise."""
+    _require_exportable(plan, options.exports)
+    if options.dry_run:
+        show_plan(plan, options.as_json)
+    else:
+        measure(plan, None, options)
+
+
+def measure(plan: Plan, folder: Path | None, options: RunOptions) -> None:
+    """Run a plan's missing jobs, print table and answer, and exit with the right code.
+
+    `folder`: the folder of the run to resume; None finds or creates one.
+    """
+    from bench.console_progress import JobProgress
+
+    try:
+        measured = carry_out(plan, folder, options, JobProgress, console.say)
+    except Stopped as stopped:  # exit without waiting for figures
+        console.say(f"stopped; for table and report: bench report {shlex.quote(str(stopped.folder))}")
+        _exit_interrupted(stopped.folder, options)
+    console_views.show_run(measured.study, measured.folder, options.as_json)
+    console.say(f"results: {measured.folder}")
+    if measured.report:
+        console.say(f"report: {measured.report}")
+    if (traces := measured.folder / "traces").is_dir():
+        console.say(f"traces: {traces}; open them at ui.perfetto.dev")
+    _say_notes(measured.study.findings, measured.folder)
+    export_run(measured.stored, options.exports, console.say)
+    if not options.as_json:
+        console_views.show_answer(measured.study)
+    if not measured.complete:
+        _exit_interrupted(measured.folder, options)
+    if measured.num_failed:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def carry_out(plan: Plan, folder: Path | None, options: RunOptions, show_progress: ShowsProgress, say: Say) -> Measured:
+    """Run a plan's missing jobs; write tables and report.
+
+    `folder`: the folder of the run to resume; None finds or creates one.
+    Raises RequestError for missing data or a folder that holds something else, and Stopped after a second interrupt.
+    """
+    from bench.planning.request import trains
+    from bench.running.folder import ChosenFolder, choose_folder
+    from bench.running.runner import execute, finished, jobs_to_run
+    from bench.running.store import RunRecords, holds_records
+
+    _require_exportable(plan, options.exports)
+    if folder:
+        chosen = ChosenFolder(folder=folder, complete=False, records=RunRecords(folder))
+    else:
+        chosen = choose_folder(plan, options.out, datetime.date.today(), again=bool(options.retry))
+    folder, records = chosen.folder, chosen.records
+    if chosen.complete:
+        say(f"{folder}: already complete; showing its table")
+        return _written(finished(folder, records))
+    if options.checkpoints and not trains(plan):
+        raise RequestError("--checkpoints needs the metric accuracy", "add accuracy to --metrics, or leave --checkpoints out")
+    note_untrained(plan, say)
+    require_data_of(plan)
+    ahead = jobs_to_run(plan, folder, records, options.retry)
+    resumes = holds_records(folder)
+    if resumes:
+        say(f"{folder}: {f'continuing with {len(ahead)} jobs' if ahead else 'nothing left to measure'}")
+    opening = "" if resumes else f"{folder}: {amount_text(plan)}"
+    before = records.read(skip_corrupt=CORRUPTED in options.retry)
+    with show_progress(ahead, before, opening, plan.parts) as progress, Stop(console.notice) as stop:
+        result = execute(
+            plan,
+            folder,
+            progress,
+            executor=options.executor,
+            retry=options.retry,
+            stop=stop,
+            records=records,
+            checkpoints=options.checkpoints,
+        )
+    if stop.urgent and not result.complete:
+        raise Stopped(folder)
+    return _written(result)
+
+
+def _written(result: RunResult) -> Measured:
+    """Write tables and page of a run."""
+    from bench.analysis.study import study
+    from bench.running.folder import report_folder
+
+    stored = result.stored
+    known = study(stored)
+    console_views.write_tables(known, stored.folder)
+    page = console_views.write_page(known, report_folder(stored.folder)) if result.complete or stored.records else None
+    return Measured(stored=stored, study=known, report=page, complete=result.complete, num_failed=result.num_failed)
+
+
+def _say_notes(findings: Sequence[Finding], folder: Path) -> None:
+    """Print the first finding, and the command that shows all with advice."""
+    if findings:
+        first, *others = findings
+        more = f" and {len(others)} more {'notes' if len(others) > 1 else 'note'}" if others else ""
+        console.say_wrapped(f"{'WARNING' if first.serious else 'note'}: {first.text}")
+        console.say(f"advice{more}: bench check {shlex.quote(str(folder))}")
+
+
+def _require_exportable(plan: Plan, programs: Sequence[str]) -> None:
+    """Raise RequestError for a program that this plan has no data for."""
+    for program in programs:
+        if not is_exportable(plan, program):
+            raise RequestError(
+                f"--export {program} needs training curves, but this plan trains no model",
+                f"add accuracy to --metrics, or leave {program} out",
+            )
+
+
+def is_exportable(plan: Plan, program: str) -> bool:
+    """Return whether a run of the plan will have data for the program."""
+    from bench.spec import is_trained
+
+    trains = "accuracy" in plan.metrics and any(is_trained(planned.cell, plan) for planned in plan.cells)
+    return trains or not catalog.load("exports", program).NEEDS_TRAINING
+
+
+def export_run(stored: StoredRun, programs: Sequence[str], say: Say) -> None:
+    """Export a run to each program's usual place.
+
+    If an export fails, a remark says how to repeat it from the records, and the next one follows.
+    """
+    from bench.report.export import export
+
+    for program in programs:
+        again = f"retry with: bench export {shlex.quote(str(stored.folder))} --to {program}"
+        say(f"exporting to {program}")
+        try:
+            say(f"view it with: {export(stored, program)}")
+        except KeyboardInterrupt:
+            say(f"interrupted: not exported to {program}; {again}")
+            raise
+        except Exception as error:  # another program's library may raise anything
+            say(f"not exported to {program}: {one_line(error)}; {again}")
+
+
+def _exit_interrupted(folder: Path, options: RunOptions) -> NoReturn:
+    """Print the command that finishes the run, and exit as interrupted."""
+    words = ["bench", "run", "--resume", str(folder)]
+    words += ["--on", options.executor] if options.executor != DEFAULT_EXECUTOR else []
+    words += ["--address", options.address] if options.address else []
+    words += ["--export", ",".join(options.exports)] if options.exports else []
+    console.say(f"interrupted; finish it with: {shlex.join(words)}")
+    raise typer.Exit(EXIT_INTERRUPTED)
