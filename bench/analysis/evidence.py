@@ -20,6 +20,9 @@ FUSED = ("flash", "efficient", "cudnn", "overrideable")
 EXPLICIT = "math"
 WITHOUT_PAIRS = re.compile(r"kernel=fft|rank=[1-9]")
 """Options of gMLP that leave no product of all pairs of tokens: no claim about growth with n is about them."""
+MIXER = re.compile(r"mixer=(\w+)")
+REFERENCE_MIXERS = ("identity", "mean_pooling", "window_attention", "depthwise_convolution")
+"""Mixers from which a token does not learn what another, far away, holds."""
 SUBJECT_COLUMNS = ("family", "model", "attention", "attention_effective")
 """The columns that decide the subject of a row."""
 
@@ -69,6 +72,12 @@ def is_subject(row: Mapping[str, Any] | pandas.Series, subject: str) -> bool:
         "explicit": attention and _kernel(row) == EXPLICIT,
         "fused": attention and _kernel(row) in FUSED,
     }[subject]
+
+
+def mixes_all(row: Mapping[str, Any] | pandas.Series) -> bool:
+    """Return whether the row's model may carry what any token holds to any other: gMLP, attention, and mixers such as linear attention."""
+    mixer = MIXER.search(str(row["model"])) if row["family"] == "metaformer" else None
+    return is_subject(row, "global") or (mixer is not None and mixer[1] not in REFERENCE_MIXERS)
 
 
 def _is_about(rows: pandas.DataFrame, subject: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas
 
-from bench.analysis.evidence import EXPLICIT, FUSED, is_subject
+from bench.analysis.evidence import EXPLICIT, FUSED, is_subject, mixes_all
 from bench.analysis.ranking import DIFFERENCE_LEVEL, Pair, decided
 from bench.analysis.scope import Scope, scopes_of
 from bench.analysis.series import row_values
@@ -131,7 +131,7 @@ def main_rows(rows: pandas.DataFrame) -> pandas.DataFrame:
         return rows
     references = set(attentions(rows).values())
     families = {row["family"] for row in members if row["label"] in references}
-    return rows[[is_subject(row, "global") and (row["attention"] != EXPLICIT or row["family"] in families) for row in members]]
+    return rows[[mixes_all(row) and (row["attention"] != EXPLICIT or row["family"] in families) for row in members]]
 
 
 def attentions(rows: pandas.DataFrame) -> dict[str, str]:

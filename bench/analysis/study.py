@@ -19,7 +19,7 @@ from bench.analysis.claims import Verdict, withheld
 from bench.analysis.crossover import ClosedCrossing, ClosedForm, PairCrossing, closed_forms, closed_pairs, measured_pairs
 from bench.analysis.effects import Contrast, Effect, Observations, contrasts_of, effects_of, with_baselines
 from bench.analysis.equal_budget import CurveGroup, equal_budgets
-from bench.analysis.evidence import Evidence, is_subject
+from bench.analysis.evidence import Evidence, is_subject, mixes_all
 from bench.analysis.frame import cells, prepare, varying
 from bench.analysis.growth import Growth, growth_of
 from bench.analysis.kernel_shares import KernelShare, kernel_shares
@@ -146,9 +146,9 @@ class Study:
 
     @functools.cached_property
     def _groups(self) -> Sequence[Group]:
-        mixes_all = [is_subject(row, "global") for row in row_values(self.frame)]
-        takes_all = not self.plan.parts or self.frame.loc[mixes_all, "label"].nunique() < 2
-        frame = self.frame if takes_all else self.frame[mixes_all]
+        rows = row_values(self.frame)
+        takes_all = not self.plan.parts or self.frame.loc[[is_subject(row, "global") for row in rows], "label"].nunique() < 2
+        frame = self.frame if takes_all else self.frame[[mixes_all(row) for row in rows]]
         places = compared_lengths(self.plan)
         lengths = [places.get(cell_id, n) for cell_id, n in zip(frame["cell_id"], frame["seq_len"], strict=True)]
         # models compared at slightly different lengths (with and without a class token) show their own length

@@ -27,7 +27,8 @@ MAX_WORDS = 28
 NOISY = {"cell": "gmlp", "ratio": 1.2, "low": 1.1, "high": 1.3, "contains_one": False, "level": 0.99}
 
 
-FACTORS = {"metaformer+mixer=pooling": 0.8, "gmlp": 1.0, "vit": 1.2, "transformer": 1.5}
+REFERENCE, LINEAR = "metaformer+mixer=mean_pooling", "metaformer+mixer=linear_attention"
+FACTORS = {REFERENCE: 0.8, LINEAR: 0.8, "gmlp": 1.0, "vit": 1.2, "transformer": 1.5}
 
 
 def time_apart(rows: pandas.DataFrame) -> None:
@@ -152,14 +153,16 @@ def test_budgets_are_the_columns_where_there_is_one_length(make_data: MakeData) 
     assert "at a budget of 250 k and 1 M" in answer_sentences(found)[0]
 
 
-def test_references_of_an_ablation_take_no_part_and_are_named(make_data: MakeData) -> None:
-    plain = make_data(models=("metaformer+mixer=pooling", "gmlp", "vit"), lengths=(17,), metrics=("params", "latency"), change=time_apart)
-    assert texts(strip_of(plain))["Same parameters, 250 k"] == ["pooling 1.25×"]
+@pytest.mark.parametrize(("mixer", "first"), [("mean_pooling", "gMLP 1.20×"), ("linear_attention", "linear attention 1.25×")])
+def test_references_of_an_ablation_take_no_part_and_are_named(make_data: MakeData, mixer: str, first: str) -> None:
+    plain = make_data(models=(f"metaformer+mixer={mixer}", "gmlp", "vit"), lengths=(17,), metrics=("params", "latency"), change=time_apart)
+    name = mixer.replace("_", " ")
+    assert texts(strip_of(plain))["Same parameters, 250 k"] == [f"{name} 1.25×"]
     part = Part(name="p", match="params", batching="", cells=tuple(plain.rows["cell_id"]))
     question = Question(text="Which?", statement="", predictions=())
     asked = dataclasses.replace(plain, plan=dataclasses.replace(plain.plan, parts=(part,), question=question))
-    assert texts(strip_of(asked))["Same parameters, 250 k"] == ["gMLP 1.20×"]
-    assert "References that do not mix all tokens are left out: pooling." in strip_of(asked).caption
+    assert texts(strip_of(asked))["Same parameters, 250 k"] == [first]
+    assert (f"References that do not mix all tokens are left out: {name}." in strip_of(asked).caption) == (mixer == "mean_pooling")
 
 
 def test_two_widths_at_one_length_are_two_rows(make_data: MakeData) -> None:

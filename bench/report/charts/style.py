@@ -159,7 +159,14 @@ VARIANTS = {
 """Roles of variants, by the names that questions give them."""
 SIZE = re.compile(r"^-[a-z]")
 """The size of a published variant begins with a capital: gMLP-Ti."""
-NAMES = {"gmlp": "gMLP", "vit": "ViT", "deit": "DeiT", "transformer": "Transformer"}
+NAMES = {
+    "gmlp": "gMLP",
+    "vit": "ViT",
+    "deit": "DeiT",
+    "transformer": "Transformer",
+    "attention, fused": "fused attention",
+    "attention, explicit": "explicit attention",
+}
 KERNELS = {"auto": "fused", "auto, math": "default explicit", "auto, mixed": "partly fused", "math": "explicit"}
 """Attention kernels as labels name them (`bench.analysis.frame.prepare`), in words."""
 
