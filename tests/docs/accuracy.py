@@ -22,7 +22,6 @@ from tests.docs.reading import (
     budget,
     difference,
     effect,
-    exact,
     exponent,
     interval_text,
     outcomes,
@@ -45,9 +44,8 @@ TRAINED_4M, TRAINED_51M = "2026-11-26_cpu_cifar10_4m", "2026-11-26_cpu_cifar10_5
 TRAINING_SPEED = "2026-11-20_cpu_training_speed"
 TRAINING_SPEED_4M = "2026-11-26_cpu_training_speed_4m_bf16"
 TRAINING_SPEED_OTHER_HOST = {"fp32": "2026-11-25_cpu_training_speed_4m", "bf16": "2026-11-25_cpu_training_speed_4m_bf16"}
-TOKEN_MIXING, TOKEN_MIXING_TIMES = "2026-11-21_cpu_token_mixing", "2026-11-23_cpu_token_mixing"
+TOKEN_MIXING = ("2026-11-26_cpu_token_mixing_cost", "2026-11-26_cpu_token_mixing_accuracy")
 VISION, GATING = "2026-11-21_cpu_vision_recipe", "2026-11-25_cpu_spatial_gating"
-REVERSE, REVERSE_LONGER = "2026-11-21_cpu_reverse", "2026-11-21_cpu_reverse_longer"
 
 
 @functools.cache
@@ -279,19 +277,19 @@ def mixer_cost(arm: str, measure: str) -> str:
     """At n = 1024, over fused attention."""
     if arm == FUSED:
         return "1"
-    found = effect(TOKEN_MIXING_TIMES, COST, arm, FUSED, measure, seq_len=1024)
+    found = effect(TOKEN_MIXING, COST, arm, FUSED, measure, seq_len=1024)
     return interval_text(found.estimate) if measure == "latency_ms" else numbers.significant(found.estimate.estimate)
 
 
 def token_mixing_table() -> str:
-    trained, timed = arms(TOKEN_MIXING, COPY), arms(TOKEN_MIXING_TIMES, COST)
+    trained, timed = arms(TOKEN_MIXING, COPY), arms(TOKEN_MIXING, COST)
     lines = []
     for arm in dict.fromkeys([*timed, *trained]):
         found = [*arm_rows(TOKEN_MIXING, COPY, arm), *arm_rows(TOKEN_MIXING, IMAGES, arm)] if arm in trained else []
         line = [numbers.fraction(row["accuracy"]) for row in found] or [""] * 4
         if arm in timed:
-            cells = [row["cell_id"] for row in arm_rows(TOKEN_MIXING_TIMES, COST, arm)]
-            line += [mixer_cost(arm, "latency_ms"), mixer_cost(arm, "activation_bytes"), exponent(TOKEN_MIXING_TIMES, 512, cells)]
+            cells = [row["cell_id"] for row in arm_rows(TOKEN_MIXING, COST, arm)]
+            line += [mixer_cost(arm, "latency_ms"), mixer_cost(arm, "activation_bytes"), exponent(TOKEN_MIXING, 512, cells)]
         lines.append([arm, *line, *[""] * (7 - len(line))])
     return table(("mixer", "copy, n = 16", "32", "64", "digits", "time", "activations", "exponent of time"), lines)
 
@@ -370,20 +368,15 @@ FIGURES: Figures = {
     "gating": gating_table,
     "gating_outcomes": lambda: outcomes(GATING),
     "identity_loss": lambda: difference(GATING, "photographs", "identity", "multiplicative, split"),
-    "reverse_recurrent": lambda: exact(row(REVERSE, model="recurrent_attention")),
-    "reverse_flops": lambda: numbers.significant(
-        row(REVERSE, model="recurrent_attention")["flops"] / row(REVERSE, model="encoder_decoder")["flops"]
-    ),
-    "longer_encoder_decoder": lambda: accuracy(row(REVERSE_LONGER, model="encoder_decoder")),
-    "longer_recurrent": lambda: accuracy(row(REVERSE_LONGER, model="recurrent_attention")),
     "token_mixing": token_mixing_table,
     "token_mixing_outcomes": lambda: outcomes(TOKEN_MIXING, COPY, IMAGES),
-    "token_mixing_cost_outcomes": lambda: outcomes(TOKEN_MIXING_TIMES),
+    "token_mixing_cost_outcomes": lambda: outcomes(TOKEN_MIXING, COST),
     "additive_time": lambda: mixer_cost("additive attention", "latency_ms"),
     "additive_activations": lambda: mixer_cost("additive attention", "activation_bytes"),
     "explicit_time": lambda: mixer_cost("attention, explicit", "latency_ms"),
     "causal_time": lambda: mixer_cost("causal attention", "latency_ms"),
     "gating_time": lambda: mixer_cost("spatial gating", "latency_ms"),
+    "linear_time": lambda: mixer_cost("linear attention", "latency_ms"),
     "gating_params": lambda: mixer_cost("spatial gating", "params"),
     "pooling_loss": lambda: difference(TOKEN_MIXING, IMAGES, "mean pooling", "none"),
 }

@@ -15,8 +15,9 @@ from tests.docs.reading import FAMILIES, Figures, accuracy, exponent, interval_t
 SEQ, CROSSING, PAIRS = "2026-11-23_cpu_sequence_length", "2026-11-23_cpu_memory_crossing", "2026-11-20_cpu_published_pairs"
 EXPLICIT = "2026-11-23_cpu_explicit_4097"
 THREE = "2026-11-23_cpu_three_families"
+INTEL = "2026-11-26_cpu_sequence_length"
 LENGTHS = (17, 65, 129, 257, 513, 1025, 2049, 4097)
-GMLP = {"model": "gmlp"}
+GMLP, LINEAR = {"model": "gmlp"}, {"model": "metaformer+mixer=linear_attention"}
 FUSED_VIT, EXPLICIT_VIT = {"model": "vit", "attention": "auto"}, {"model": "vit", "attention": "math"}
 CONTRASTS = ((GMLP, FUSED_VIT), (GMLP, EXPLICIT_VIT), (EXPLICIT_VIT, FUSED_VIT))
 KEPT = {"match": "shape", "budget": 252e3, "batching": "batch 4", "phase": "infer", "engine": "eager"}
@@ -60,6 +61,20 @@ def params_table() -> str:
         widths = (numbers.whole(found["width"]) for found in (gmlp, vit))
         lines.append([str(n), numbers.count(size), share, *widths, *(params_ratio(n, *pair) for pair in CONTRASTS)])
     headers = ("n", "params", "of gMLP's in n² weights", "gMLP's width", "ViT's", "gMLP / fused", "gMLP / explicit", "explicit / fused")
+    return table(headers, lines, left=0)
+
+
+def intel_table() -> str:
+    """On another type of host: at one shape each, and at equal parameters. The intervals hold for the whole of the table."""
+    kept = ((GMLP, FUSED_VIT), (GMLP, EXPLICIT_VIT), (LINEAR, FUSED_VIT))
+    matched = {n: size for n, (_, size) in PARAMS_PLACES.items()}
+    num = len(LENGTHS) * len(kept) + len(matched)
+    lines = []
+    for n in LENGTHS:
+        ratios = [ratio(INTEL, *({**KEPT, **model, "seq_len": n} for model in pair), of=num) for pair in kept]
+        pair = [{**PARAMS, **model, "seq_len": n, "budget": matched.get(n)} for model in (GMLP, FUSED_VIT)]
+        lines.append([str(n), *ratios, ratio(INTEL, *pair, of=num) if n in matched else ""])
+    headers = ("n", "gMLP / fused", "gMLP / explicit", "linear attention / fused", "gMLP / fused, equal parameters")
     return table(headers, lines, left=0)
 
 
@@ -225,6 +240,7 @@ FIGURES: Figures = {
     **{f"matched_{policy}": functools.partial(matched_ratio, policy) for policy in POLICIES},
     "matched_shape_params": lambda: matched_params("shape"),
     "kept": kept_table,
+    "intel": intel_table,
     "same_params": params_table,
     "share_vit": lambda: quadratic_share(FUSED_VIT),
     "share_gmlp": lambda: quadratic_share(GMLP),

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from bench import numbers
 from bench.analysis.effects import Effect
-from tests.docs.reading import Figures, accuracy, arm_rows, arms, difference, outcomes, run, table
+from tests.docs.reading import (
+    Figures,
+    Runs,
+    accuracy,
+    arm_rows,
+    arms,
+    difference,
+    effect,
+    exact,
+    interval_text,
+    outcomes,
+    run,
+    table,
+)
 
 PRECISION = "2026-11-25_cpu_precision"
 POSITIONS = "2026-11-26_cpu_positions"
+ATTENTION = ("2026-11-26_cpu_attention_cost", "2026-11-26_cpu_attention_accuracy")
+MODES = ("2026-11-26_cpu_architecture_mode_cost", "2026-11-26_cpu_architecture_mode_accuracy")
+KERNELS = (("backends", "auto"), ("masks", "no mask"))
+"""Parts of the question about attention that are timed, and their baselines."""
+FORMS = {"reverse": exact, "copy": exact, "shorter to longer": accuracy}
+"""Parts of the question about forms that are trained, and what the page shows of each."""
 RUNS = {
     "normalisation": "2026-11-25_cpu_normalisation",
 }
@@ -40,10 +59,42 @@ def precision_table() -> str:
     return table(("model", "fp32", "bf16", "difference"), lines)
 
 
-def positions_table() -> str:
-    parts = ("digits", "copy")
-    lines = [[arm, *(accuracy(arm_rows(POSITIONS, part, arm)[0]) for part in parts)] for arm in arms(POSITIONS, parts[0])]
-    return table(("mixer, positions", *parts), lines)
+def scores_table(of: Runs, first: str, parts: Mapping[str, str]) -> str:
+    """Accuracies of variants, a column for each part; `parts` says by header which part it is."""
+    names = arms(of, next(iter(parts.values())))
+    lines = [[arm, *(accuracy(arm_rows(of, part, arm)[0]) for part in parts.values())] for arm in names]
+    return table((first, *parts), lines)
+
+
+def kernels_table() -> str:
+    """Time and activations of attention's kernels and masks at n = 1024, over the part's baseline."""
+    lines = []
+    for part, against in KERNELS:
+        for arm in (name for name in arms(ATTENTION, part) if name != against):
+            time, activations = (
+                effect(ATTENTION, part, arm, against, measure, 1024).estimate for measure in ("latency_ms", "activation_bytes")
+            )
+            lines.append([arm, against, interval_text(time), f"{activations.estimate:.2f}"])
+    return table(("variant", "against", "time", "activations"), lines, left=2)
+
+
+def forms_table() -> str:
+    """Answers by form and task, with the cost of one pass."""
+    lines = []
+    for arm in arms(MODES, "reverse"):
+        scores = [form(arm_rows(MODES, part, arm)[0]) if arm in arms(MODES, part) else "" for part, form in FORMS.items()]
+        costs = ["1", "1"]
+        if arm != "encoder-decoder":
+            flops, time = (effect(MODES, "cost against n", arm, "encoder-decoder", name, 512).estimate for name in ("flops", "latency_ms"))
+            costs = [f"{flops.estimate:.2f}", interval_text(time)]
+        lines.append([arm, *scores, *costs])
+    return table(("form", *FORMS, "FLOPs", "time"), lines)
+
+
+def curve_scores() -> str:
+    """R2 of the three regressions, as planned."""
+    first, second, third = (f"{arm_rows(MODES, 'curve', arm)[0]['score']:.4f}" for arm in arms(MODES, "curve"))
+    return f"{first}, {second} and {third}"
 
 
 def _is_first(effect: Effect, baselines: dict[str, str]) -> bool:
@@ -62,7 +113,13 @@ def _of(name: str) -> dict[str, Callable[[], str]]:
 FIGURES: Figures = {
     "precision": precision_table,
     "precision_outcomes": lambda: outcomes(PRECISION),
-    "positions": positions_table,
+    "positions": lambda: scores_table(POSITIONS, "mixer, positions", {"digits": "digits", "copy": "copy"}),
     "positions_outcomes": lambda: outcomes(POSITIONS),
+    "attention": lambda: scores_table(ATTENTION, "variant", {"digits": "digits", "copy": "copy from n / 2 tokens away"}),
+    "attention_outcomes": lambda: outcomes(ATTENTION),
+    "kernels": kernels_table,
+    "forms": forms_table,
+    "forms_outcomes": lambda: outcomes(MODES),
+    "curve_scores": curve_scores,
     **{f"{question}_{kind}": text for question, name in RUNS.items() for kind, text in _of(name).items()},
 }

@@ -92,9 +92,9 @@ def effect(of: Runs, part: str, arm: str, against: str, measure: str, seq_len: i
     return found[0]
 
 
-def difference(name: str, part: str, arm: str, against: str) -> str:
+def difference(of: Runs, part: str, arm: str, against: str) -> str:
     """`-4.2 points [-7.6, -0.9]`, with an interval that holds for all comparisons of the run on this measure together."""
-    found = effect(name, part, arm, against, "accuracy").estimate
+    found = effect(of, part, arm, against, "accuracy").estimate
     return f"{100 * found.estimate:+.1f} points [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
 
 
@@ -109,12 +109,12 @@ def arms(of: Runs, part: str) -> list[str]:
     return [arm.name for asked in together(of).plan.parts if asked.name == part for arm in asked.arms]
 
 
-def exponent(name: str, shorter: int, cells: Iterable[str], column: str = "latency_ms") -> str:
+def exponent(of: Runs, shorter: int, cells: Iterable[str], column: str = "latency_ms") -> str:
     """The local exponent from this length to the next, of the series that has these cells."""
     wanted = set(cells)
     (found,) = [
         step.exponent
-        for growth in run(name).growth
+        for growth in together(of).growth
         if growth.measure.column == column and wanted <= set(growth.series.cell_ids)
         for step in growth.exponents.exponents
         if step.shorter == shorter
