@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from bench import numbers
 from bench.analysis.effects import Effect
 from tests.docs.reading import (
+    FAMILIES,
     Figures,
     Runs,
     accuracy,
@@ -23,6 +24,7 @@ from tests.docs.reading import (
 
 PRECISION = "2026-11-25_cpu_precision"
 POSITIONS = "2026-11-26_cpu_positions"
+SCALE = "2026-11-26_cpu_scale"
 ATTENTION = ("2026-11-26_cpu_attention_cost", "2026-11-26_cpu_attention_accuracy")
 MODES = ("2026-11-26_cpu_architecture_mode_cost", "2026-11-26_cpu_architecture_mode_accuracy")
 KERNELS = (("backends", "auto"), ("masks", "no mask"))
@@ -78,6 +80,15 @@ def kernels_table() -> str:
     return table(("variant", "against", "time", "activations"), lines, left=2)
 
 
+def scale_table() -> str:
+    lines = [
+        [part, arm, *(accuracy(next(found for found in arm_rows(SCALE, part, arm) if found["model"] == family)) for family in FAMILIES)]
+        for part in ("parameters", "depth at fixed parameters")
+        for arm in arms(SCALE, part)
+    ]
+    return table(("part", "variant", "gMLP", "ViT", "Transformer"), lines, left=2)
+
+
 def forms_table() -> str:
     """Answers by form and task, with the cost of one pass."""
     lines = []
@@ -118,6 +129,8 @@ FIGURES: Figures = {
     "attention": lambda: scores_table(ATTENTION, "variant", {"digits": "digits", "copy": "copy from n / 2 tokens away"}),
     "attention_outcomes": lambda: outcomes(ATTENTION),
     "kernels": kernels_table,
+    "scale": scale_table,
+    "scale_outcomes": lambda: outcomes(SCALE),
     "forms": forms_table,
     "forms_outcomes": lambda: outcomes(MODES),
     "curve_scores": curve_scores,
