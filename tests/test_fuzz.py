@@ -16,7 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bench import catalog, cli, commands, console
+from bench import catalog, cli, console
+from bench.commands import run as commands_run
 from bench.planning.build import build_plan
 from bench.planning.flags import Flags
 from bench.running.runner import execute
@@ -112,7 +113,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_no_command_line_ends_in_a_traceback(arguments: list[str], runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to where something would be measured: that is another test's."""
     monkeypatch.chdir(runs)
-    monkeypatch.setattr(commands, "measure", lambda plan, *_: console.print_text(plan.plan_id))
+    for module in (cli, commands_run):
+        monkeypatch.setattr(module, "measure", lambda plan, *_: console.print_text(plan.plan_id))
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as ended:
         cli.main(arguments)
