@@ -58,7 +58,7 @@ def draw_quality(study: Study) -> FigureBlock | None:
     steps = [step for step in steps if (step.gmlp["task"], step.gmlp["recipe"]) == (task, recipe)]
     styles = series_styles(study.frame["label"])
     labels = study.frame.drop_duplicates("model").set_index("model")["label"]
-    lines = [_line(str(model), members, styles[labels[model]]) for model, members in rows.groupby("model", sort=False)]
+    lines = [_line(labels[model], members, styles[labels[model]]) for model, members in rows.groupby("model", sort=False)]
     figure, (axis,) = panels(1, [line.label for line in lines], height=3.2)
     _set_axes(axis, rows, found.axes)
     for line, (_, members) in zip(lines, rows.groupby("model", sort=False), strict=True):
@@ -117,10 +117,10 @@ def quality_title(steps: Sequence[Step], y: str, noun: str) -> str:
     return f"{lead} at {f'every {noun}' if len(shown) == len(steps) else f'{len(shown)} of {len(steps)} {noun}s'}"
 
 
-def _line(model: str, rows: pandas.DataFrame, style: SeriesStyle) -> Line:
-    """Join a model's sizes, cheapest first."""
+def _line(label: str, rows: pandas.DataFrame, style: SeriesStyle) -> Line:
+    """Join a model's sizes, cheapest first. Its name is the label without the attention kernel, which does not matter for accuracy."""
     rows = rows.sort_values("x")
-    return Line(label=display_name(model), style=style, x=list(rows["x"]), y=list(rows["y"]))
+    return Line(label=display_name(label.partition(" (")[0]), style=style, x=list(rows["x"]), y=list(rows["y"]))
 
 
 def _draw_points(axis: Plot, line: Line, rows: pandas.DataFrame) -> None:

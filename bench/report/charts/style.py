@@ -154,6 +154,7 @@ VARIANTS = {
     "fused attention": "fused",
     "attention, explicit": "explicit",
     "explicit attention": "explicit",
+    "explicit": "explicit",
     "Transformer": "transformer",
 }
 """Roles of variants, by the names that questions give them."""
