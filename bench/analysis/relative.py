@@ -69,6 +69,7 @@ class RelativeTimes:
     """The times of one scope, relative to attention.
 
     `reference`: label of the attention; of several sizes, the first one's.
+    `lines`: gMLP first, then those that take the least time at their longest length.
     `num_pairs`: the number of pairs for which intervals hold jointly.
     """
 
@@ -182,18 +183,19 @@ def _pairs(scope: Scope) -> dict[str, list[tuple[Mapping[str, Any], Mapping[str,
 
 def _relative(compared: ComparedScope, timings: Timings, margin: float, num_pairs: int) -> RelativeTimes:
     labels = attentions(compared.scope.rows)
+    lines = [
+        RelativeLine(
+            label=label,
+            is_gmlp=is_subject(found[0][0], "gmlp"),
+            points=tuple(_point(*pair, timings, margin, num_pairs) for pair in found),
+        )
+        for label, found in compared.rows.items()
+    ]
     return RelativeTimes(
         scope=compared.scope,
         reference=next(iter(labels.values())),
         num_pairs=num_pairs,
-        lines=tuple(
-            RelativeLine(
-                label=label,
-                is_gmlp=is_subject(found[0][0], "gmlp"),
-                points=tuple(_point(*pair, timings, margin, num_pairs) for pair in found),
-            )
-            for label, found in compared.rows.items()
-        ),
+        lines=tuple(sorted(lines, key=lambda line: (not line.is_gmlp, line.points[-1].ratio.estimate))),
     )
 
 

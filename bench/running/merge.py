@@ -29,11 +29,13 @@ SAME_TRIALS = ("lr_trials", "decay_trials")
 def merge_runs(runs: Sequence[StoredRun]) -> StoredRun:
     """Return one run with the cells and records of all runs.
 
-    Its folder is the first run's, its recipe that of the first run that trains. A cell timed by several runs has the rounds of all of
-    them. Raises RequestError naming the first key in which two runs differ.
+    Runs are taken in the order in which they were planned, so the result does not depend on the order given. Its folder is the first
+    run's, its recipe that of the first run that trains. A cell timed by several runs has the rounds of all of them. Raises RequestError
+    naming the first key in which two runs differ.
     """
     if len(runs) == 1:
         return runs[0]
+    runs = _in_order(runs)
     for first, second in pairwise(runs):
         _require_agreement(first, second)
     for first, second in pairwise(run for run in runs if _learns(run.plan)):
@@ -50,12 +52,16 @@ def rows_of_runs(runs: Sequence[StoredRun]) -> pandas.DataFrame:
     """
     rows = rows_of(merge_runs(runs))
     if len(runs) > 1:
-        own = pandas.concat([rows_of(run)[["cell_id", "status", "reason"]] for run in _with_one_recipe(runs)])
+        own = pandas.concat([rows_of(run)[["cell_id", "status", "reason"]] for run in _with_one_recipe(_in_order(runs))])
         own = (
             own.sort_values("status", key=lambda status: status == MEASURED, kind="stable").drop_duplicates("cell_id").set_index("cell_id")
         )
         rows = rows.assign(**{name: rows["cell_id"].map(own[name]) for name in own.columns})
     return rows
+
+
+def _in_order(runs: Sequence[StoredRun]) -> list[StoredRun]:
+    return sorted(runs, key=lambda run: run.plan.created)
 
 
 def _require_agreement(first: StoredRun, second: StoredRun) -> None:

@@ -91,7 +91,7 @@ def test_beside_gmlp_only_attention_over_all_tokens_is_compared() -> None:
     transformer = {**FUSED, "model": "transformer", "family": "transformer"}
     other = {**transformer, "attention": "math", "attention_effective": "math"}
     (times,) = compared(rows_of(FUSED, EXPLICIT, GMLP, window, transformer, other))
-    assert [line.label for line in times.lines] == ["vit (math)", "gmlp", "transformer (auto)"]
+    assert [line.label for line in times.lines] == ["gmlp", "transformer (auto)", "vit (math)"]  # gMLP first, then by time
     mixers = [{**window, "model": f"metaformer+mixer={name}"} for name in ("attention", "window_attention")]
     (times,) = compared(rows_of(*mixers))
     assert (times.reference, [line.label for line in times.lines]) == ("metaformer+mixer=attention", ["metaformer+mixer=window_attention"])

@@ -77,6 +77,16 @@ def test_one_size_is_enough_and_the_cost_is_one_that_differs(make_data: MakeData
     assert (varying_cost(study, "accuracy"), draw_quality(study)) == ("", None)  # nothing tells the models apart
 
 
+def test_several_models_of_one_size_are_no_ladder(make_data: MakeData) -> None:
+    def two_depths_at_a_million(rows: pandas.DataFrame) -> None:
+        apart(rows)
+        rows["budget"] = rows["budget"].replace(500_000, 1_000_000)
+
+    figure = drawn(trained(make_data, change=two_depths_at_a_million, budgets=(250_000, 500_000, 1_000_000)))
+    (axis,) = figure.figure.axes
+    assert {text.get_text() for text in axis.texts} & {"250 k", "1 M"} == {"250 k"}
+
+
 def test_no_pair_gives_no_figure(make_data: MakeData) -> None:
     assert draw_quality(trained(make_data, models=("vit", "transformer"))) is None
     assert draw_quality(make_data(metrics=("params", "latency"))) is None

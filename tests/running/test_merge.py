@@ -57,6 +57,16 @@ def test_other_lengths_of_one_machine_become_one_table() -> None:
     assert set(rows["num_rounds"]) == {ROUNDS}
 
 
+def test_the_order_in_which_runs_are_given_does_not_matter() -> None:
+    first, second = (
+        stored(name, dataclasses.replace(planned(seq=seq), created=created))
+        for name, seq, created in (("b", "257", "2026-01-01T00:00:00"), ("a", "17,65", "2026-01-02T00:00:00"))
+    )
+    assert merge_runs([second, first]) == merge_runs([first, second])
+    assert rows_of_runs([second, first]).equals(rows_of_runs([first, second]))
+    assert merge_runs([second, first]).folder.name == "b"
+
+
 def test_a_cell_of_both_has_the_rounds_of_both_and_they_stay_apart() -> None:
     runs = [stored("a", planned(), latency_ms=1.0), stored("b", planned(), latency_ms=2.0)]
     merged = merge_runs(runs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -80,9 +81,13 @@ def draw_quality(study: Study) -> FigureBlock | None:
 
 
 def _compared(study: Study) -> CostAgainstQuality | None:
-    """Return the trained models by the first cost and quality that fit."""
+    """Return the trained models by the first cost and quality that fit.
+
+    Models of which several have one size, such as four depths, are no ladder of sizes: they are left out.
+    """
     axes = next((Axes(x=x, y=y) for y in QUALITIES if (x := varying_cost(study, y, list(COSTS)))), None)
-    return front_of(study, axes, {}) if axes else None
+    found = front_of(study, axes, {}) if axes else None
+    return found and dataclasses.replace(found, rows=found.rows[~found.rows.duplicated(["model", *GROUP], keep=False)])
 
 
 def steps_of(found: CostAgainstQuality) -> list[Step]:
