@@ -424,14 +424,14 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare cost with quality: the Pareto front and the significant differences."""
-    if len(runs) > 1 and not out:
-        one_by_one = f"; to compare two runs with each other: bench diff {runs[0]} {runs[1]}"
-        raise RequestError(f"a comparison within {len(runs)} runs, merged, needs --out", f"add --out reports/NAME{one_by_one}")
     from bench.analysis.front import compare_in
     from bench.running.folder import report_folder
     from bench.running.store import read_runs
 
     fronts = compare_in(read_runs(runs), options.x, options.y)
+    if len(runs) > 1 and not out:
+        one_by_one = f"; to compare two runs with each other: bench diff {runs[0]} {runs[1]}"
+        raise RequestError(f"a comparison within {len(runs)} runs, merged, needs --out", f"add --out reports/NAME{one_by_one}")
     path = console_views.show_comparison(fronts, out or report_folder(runs[0]), as_json)
     console.say(f"comparison: {path}")
 

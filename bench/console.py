@@ -70,7 +70,7 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], numeric: 
     if shared := [f"{column.header}: {column.texts[0]}" for column in constant if column.texts[0]]:
         lines += [wrapped(f"in every row: {'; '.join(shared)}", window)]
     if left_out := columns[len(widths) :]:
-        lines += [wrapped(f"left out for lack of width: {', '.join(column.header for column in left_out)}", window)]
+        lines += [wrapped(f"left out for lack of width: {'; '.join(column.header for column in left_out)}", window)]
     sys.stdout.write("\n".join(lines) + "\n")
 
 

@@ -63,7 +63,7 @@ def test_a_table_too_wide_for_its_numbers_names_the_columns_that_it_leaves_out(c
     rows = [(name, *(f"{place}{name[0]} ms [0.9876, 1.2345]" for place in range(6))) for name in ("gmlp", "vit")]
     lines = printed(capsys, headers, rows, (False, *[True] * 6))
     assert lines[0].split() == ["model", "latency0", "latency1", "latency2"]
-    assert lines[-1] == "left out for lack of width: latency3, latency4, latency5"
+    assert lines[-1] == "left out for lack of width: latency3; latency4; latency5"
     assert "0g ms [0.9876, 1.2345]" in lines[1]
 
 

@@ -20,7 +20,7 @@ from bench.analysis.significance import ONE_SEED, ScoreDifference, Scores, compa
 from bench.intervals import LEVEL, Interval, joint_level, round_mean
 from bench.numbers import is_empty
 from bench.running.timings import Timings
-from bench.spec import MEASURES, Measure, Part, Prediction
+from bench.spec import AUTO, MEASURES, NO_ATTENTION, Measure, Part, Prediction
 
 PLACE_KEYS = ("seq_len", "budget", "task", "phase", "engine", "dtype", "batch_size", "attention", "model", "recipe")
 """Columns that distinguish the cells of one arm.
@@ -124,8 +124,10 @@ class Effect:
 
 
 def place_text(place: Mapping[str, Any]) -> str:
-    """Describe a place, such as `n = 17, digits, batch 32`."""
+    """Describe a place, such as `n = 17, digits, batch 32`. A named model's usual attention goes without saying."""
     numbered = {"seq_len": "n = {:.0f}", "batch_size": "batch {:.0f}", "budget": "budget {:.0f}"}
+    if "model" in place and place.get("attention") in (AUTO, NO_ATTENTION):
+        place = {key: value for key, value in place.items() if key != "attention"}
     return ", ".join(numbered[key].format(value) if key in numbered else work_text(key, value) for key, value in place.items())
 
 

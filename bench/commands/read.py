@@ -25,10 +25,14 @@ def write_report_of(runs: Sequence[Path], out: Path | None, *, every_figure: boo
     from bench.running.store import read_runs
 
     stored = read_runs(runs)
+    asked = {run.plan.question.text: run.folder for run in stored if run.plan.question}
+    if len(asked) > 1:
+        first, second, *_ = asked.values()
+        raise RequestError(f"{first} and {second} answer different questions", f"report each by itself: bench report {first}")
+    known = study(*stored, name=out.resolve().name if out and len(stored) > 1 else "")
     if len(stored) > 1 and not out:
         raise RequestError(f"a report of {len(stored)} runs needs --out", "add --out reports/NAME")
     target = out or report_folder(stored[0].folder)
-    known = study(*stored, name=target.resolve().name if len(stored) > 1 else "")
     path = console_views.write_page(known, target, every_figure=every_figure)
     # with --out, leave the folders of the runs alone: they may be read-only
     console_views.write_tables(known, target if out else stored[0].folder)

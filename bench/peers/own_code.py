@@ -72,7 +72,7 @@ def names_in(path: Path) -> tuple[str, ...]:
         return ()
     defined = [node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)]
     assigned = [target.id for node in nodes if isinstance(node, ast.Assign) for target in node.targets if isinstance(target, ast.Name)]
-    return tuple(name for name in (*defined, *assigned) if not name.startswith("_"))
+    return tuple(name for name in (*defined, *assigned) if not name.startswith("_") and not name.isupper())
 
 
 def entry_of(value: Any, name: str = "") -> str:
@@ -162,9 +162,8 @@ def _loaded(digest: str, name: str) -> Any:
     except RequestError:
         raise
     except (Exception, SystemExit) as error:  # a user's code may raise anything, or be a script that exits
-        raise RequestError(
-            f"{name} cannot be loaded: {type(error).__name__}: {one_line(error)}", "check the code, and start where its imports are found"
-        ) from error
+        advice = "start where its imports are found" if isinstance(error, ImportError) else f"correct {code.origin or 'its code'}"
+        raise RequestError(f"{name} cannot be loaded: {type(error).__name__}: {one_line(error)}", advice) from error
     if not callable(found):
         names = ", ".join(names_in(Path(code.origin)))
         raise RequestError(f"{code.origin} has no function or module {name}{f'; it has {names}' if names else ''}", "write FILE.py:NAME")

@@ -6,6 +6,7 @@ Sizes are matched to a budget, published, or set by flags. A model without a fea
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -36,6 +37,7 @@ BUDGET_STEPS = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
 """Round budgets that a hint may suggest, times powers of ten."""
 OWN = "python"
 """The family of a user's own models."""
+MISSING = re.compile(r"missing \d+ required .*argument.*?: '(\w+)'")
 PLACEHOLDER = Shape(seq_len=2, width=8, depth=1, heads=1, ffn_width=16)
 
 
@@ -169,7 +171,7 @@ def _outside_spec(wanted: ModelRequest, request: Request, n: int | None, width: 
 def _require_countable(model: ModelSpec) -> None:
     """Raise RequestError if a model from outside cannot be built and called, or its answer has another shape than the labels."""
     family, n = family_of(model.family), model.shape.seq_len
-    called = f"{_call_text(model)}; " if model.family == OWN else ""
+    called = _call_text(model) if model.family == OWN else ""
     try:
         cost_of(model)
         wrong = family.wrong_answer(config_of(model)) if model.family == OWN else ""
@@ -177,9 +179,16 @@ def _require_countable(model: ModelSpec) -> None:
         raise
     except Exception as error:  # code from outside may raise anything
         reason = f"{model.name} cannot be built and counted at seq_len {n}: {one_line(error)}"
-        raise RequestError(reason, f"{called}try another --seq, or another --input") from error
+        raise RequestError(reason, _advice(model, error, called) if called else "try another --seq, or another --input") from error
     if wrong:
-        raise RequestError(f"{model.name}: {called}{wrong}", "change what it returns")
+        raise RequestError(f"{model.name}: {called}; {wrong}", "change what it returns")
+
+
+def _advice(model: ModelSpec, error: Exception, called: str) -> str:
+    """Say how a user's own model that cannot be built or called may be."""
+    if missing := MISSING.search(str(error)):
+        return f"give the argument as an option: {model.name}+{missing[1]}=VALUE"
+    return f"it is {called}" + ('; if it takes images, add READS = "images" to its file or class' if called.count(", ") == 2 else "")
 
 
 def _call_text(model: ModelSpec) -> str:

@@ -60,11 +60,11 @@ def _last_results() -> dict[str, str]:
     return {name: text for name, _, text in sorted(runs, key=lambda run: run[1])}
 
 
-def _run(folder: Path) -> tuple[str, tuple[bool, bool, bool, str], str] | None:
+def _run(folder: Path) -> tuple[str, tuple[bool, bool, bool, bool, str], str] | None:
     """Return a run's plan name, its rank and its text; None without a readable plan.
 
-    Runs of all parts rank highest: those without `--part`, and those whose report is one of several runs. Then those that no later one replaces as
-    a whole, then those with verdicts, then newer ones.
+    Full runs rank above quick ones. Then those of all parts: without `--part`, or with a report of several runs together. Then those that no
+    later one replaces as a whole, then those with verdicts, then newer ones.
     """
     data = _plan_data(folder / PLAN)
     if data is None:
@@ -73,8 +73,10 @@ def _run(folder: Path) -> tuple[str, tuple[bool, bool, bool, str], str] | None:
     shared = note.get("report")
     counts = _verdict_counts(REPORTS / str(shared or folder.name) / VERDICTS)
     is_current = "superseded_by" not in note or "part" in note
-    rank = (bool(shared) or " --part " not in data["command"], is_current, bool(counts), str(data["created"]))
-    return str(data["name"]), rank, ": ".join(filter(None, (str(REPORTS / shared if shared else folder), counts)))
+    is_quick = bool(data["settings"]["quick"])
+    rank = (not is_quick, bool(shared) or " --part " not in data["command"], is_current, bool(counts), str(data["created"]))
+    place = f"{REPORTS / shared if shared else folder}{', a first look' if is_quick else ''}"
+    return str(data["name"]), rank, ": ".join(filter(None, (place, counts)))
 
 
 def _plan_data(path: Path) -> dict[str, Any] | None:

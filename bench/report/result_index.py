@@ -23,6 +23,7 @@ from bench.spec import PLAN, RequestError
 PAGE = "README.md"
 MARK = "Written by `bench index`"
 """Text of every page that this command wrote, and may therefore replace."""
+CURRENT, QUICK, UNFINISHED = "current", "a first look", "unfinished"
 HEADERS = ("run", "question", "answer", "host", "allocator", "status")
 INTRODUCTION = f"""# Results
 
@@ -36,6 +37,7 @@ class Entry:
     """One row of the index; unknown facts are empty.
 
     `date`: the day in its name, else that of its plan, as 2026-11-23.
+    `state`: CURRENT, QUICK for a first look, or UNFINISHED.
     `superseded_by`: the run that replaces this one, or its `part`, because of `why`.
     `report`: the name of its report, which may be one of several runs together; by default the run's own.
     """
@@ -47,6 +49,7 @@ class Entry:
     host: str
     allocator: str
     report: str
+    state: str = CURRENT
     superseded_by: str = ""
     part: str = ""
     why: str = ""
@@ -104,6 +107,7 @@ def _entry(folder: Path, known: Study | None, note: Mapping[str, str]) -> Entry:
         host=", ".join(filter(None, (machine_text(facts), f"torch {facts['torch_version']}" if facts.get("torch_version") else ""))),
         allocator=allocator_text(facts) if facts else "",
         report=note.get("report", folder.name),
+        state=QUICK if plan and plan.settings.quick else UNFINISHED if plan and (known is None or known.num_missing) else CURRENT,
         **{key: note[key] for key in ("superseded_by", "part", "why") if note.get("superseded_by") and key in note},
     )
 
@@ -119,9 +123,9 @@ def allocator_text(facts: Mapping[str, Any]) -> str:
 
 
 def _status(entry: Entry) -> str:
-    """Return "current", or the superseding run and the reason, as Markdown."""
+    """Return the state, or the superseding run and the reason, as Markdown."""
     if not (by := entry.superseded_by):
-        return "current"
+        return entry.state
     part = f"{escape(entry.part)} " if entry.part else ""
     return f"{part}superseded by [{escape(by)}]({by}/): {escape(entry.why)}"
 

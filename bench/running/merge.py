@@ -80,7 +80,7 @@ def _require_equal(first: StoredRun, second: StoredRun, pairs: Mapping[str, tupl
         if before != after:
             raise RequestError(
                 f"{first.folder} and {second.folder} differ in {key}: {before!r} and {after!r}",
-                "report each run by itself; their absolute times are not comparable",
+                "read each run by itself",
             )
 
 

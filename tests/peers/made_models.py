@@ -64,6 +64,13 @@ def stubborn(patch_dim: int) -> nn.Module:
     raise RuntimeError(f"no model of {patch_dim}\nwith a second line")
 
 
+class Demanding(nn.Linear):
+    """Needs an argument that no task gives."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels, 10)
+
+
 def nothing() -> str:
     return "no model"
 

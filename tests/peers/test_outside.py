@@ -156,7 +156,13 @@ def test_what_cannot_be_built_is_one_line(name: str, flags: dict[str, str], said
 def test_a_model_that_refuses_its_input_says_what_it_is_called_with() -> None:
     with pytest.raises(RequestError) as caught:
         planned(f"{MADE}:attending", seq="17", **SIZES)
-    assert "called with one float tensor [batch, 17, 192]" in caught.value.hint
+    assert "called with one float tensor [batch, 17, 192]; if it takes images, add READS" in caught.value.hint
+
+
+def test_a_model_that_needs_an_argument_says_how_to_give_it() -> None:
+    with pytest.raises(RequestError) as caught:
+        planned(f"{MADE}:Demanding", seq="17", **SIZES)
+    assert caught.value.hint == f"give the argument as an option: {MADE}:Demanding+channels=VALUE"
 
 
 def test_a_user_factory_is_called_with_what_it_names() -> None:

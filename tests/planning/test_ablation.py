@@ -220,12 +220,14 @@ def test_the_listing_names_the_last_run(tmp_path: Path, monkeypatch: pytest.Monk
     assert {entry["name"]: entry["last"] for entry in listing()} == dict.fromkeys(NAMES)
     plan = plan_ablation("scale", Flags(quick=True), "cpu", command="")
     start_run(Path("results/2026-01-02_cpu_x"), plan, {})
-    assert {entry["name"]: entry["last"] for entry in listing()}["scale"] == "results/2026-01-02_cpu_x"
+    assert {entry["name"]: entry["last"] for entry in listing()}["scale"] == "results/2026-01-02_cpu_x, a first look"
+    start_run(Path("results/2026-01-01_cpu_x"), dataclasses.replace(plan_of("scale", CPU), created="2026-01-01"), {})
+    assert {entry["name"]: entry["last"] for entry in listing()}["scale"] == "results/2026-01-01_cpu_x"
 
 
 def test_the_listing_prefers_a_run_of_all_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    plan = plan_of("scale", QUICK)
+    plan = plan_of("scale", CPU)
     for day, command in (("02", "bench ablate scale"), ("03", "bench ablate scale --part 'parameters'")):
         start_run(Path(f"results/2026-01-{day}_cpu_scale"), dataclasses.replace(plan, created=day, command=command), {})
     assert {entry["name"]: entry["last"] for entry in listing()}["scale"] == "results/2026-01-02_cpu_scale"
@@ -330,14 +332,14 @@ def test_the_listing_is_light(tmp_path: Path) -> None:
 def test_the_listing_counts_what_the_last_report_decided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("2026-01-02_cpu_scale", "2026-01-03_cpu_scale"):
-        start_run(Path("results") / name, dataclasses.replace(plan_of("scale", QUICK), created=name[:10]), {})
+        start_run(Path("results") / name, dataclasses.replace(plan_of("scale", CPU), created=name[:10]), {})
     answers = [{"answer": answer} for answer in ("supported", "undecided", "supported", "refuted")]
     told = Path("reports/2026-01-03_cpu_scale/verdicts.json")
     told.parent.mkdir(parents=True)
     told.write_text(json.dumps({"verdicts": [{"answer": "undecided"}], "predictions": answers}))
     last = {entry["name"]: entry["last"] for entry in listing()}
     assert last["scale"] == "results/2026-01-03_cpu_scale: 1 refuted, 2 supported, 1 undecided"
-    start_run(Path("results/2026-01-04_cpu_scale"), dataclasses.replace(plan_of("scale", QUICK), created="2026-01-04"), {})
+    start_run(Path("results/2026-01-04_cpu_scale"), dataclasses.replace(plan_of("scale", CPU), created="2026-01-04"), {})
     assert {entry["name"]: entry["last"] for entry in listing()}["scale"] == last["scale"]
     told.write_text("torn")
     assert {entry["name"]: entry["last"] for entry in listing()}["scale"] == "results/2026-01-04_cpu_scale"
@@ -348,7 +350,7 @@ def test_the_listing_counts_what_the_last_report_decided(tmp_path: Path, monkeyp
 
 def test_parts_that_one_report_answers_together_count_as_all_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    plan = plan_of("scale", QUICK)
+    plan = plan_of("scale", CPU)
     for name, command in (
         ("whole", "bench ablate scale"),
         ("one", "bench ablate scale --part one"),
@@ -365,7 +367,7 @@ def test_parts_that_one_report_answers_together_count_as_all_parts(tmp_path: Pat
 def test_a_run_of_which_a_part_is_superseded_is_still_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("old", "older"):
-        start_run(Path("results") / name, dataclasses.replace(plan_of("scale", QUICK), created=name), {})
+        start_run(Path("results") / name, dataclasses.replace(plan_of("scale", CPU), created=name), {})
     note = {"superseded_by": "old", "why": "it was wrong"}
     for part, last in (({}, "results/old"), ({"part": "times"}, "results/older")):
         Path("results/notes.json").write_text(json.dumps({"older": {**note, **part}}))

@@ -119,10 +119,10 @@ def lines_with(text: str, *words: str) -> list[str]:
 
 def test_the_question_and_its_answer_come_first(text: str) -> None:
     assert text.splitlines()[0] == r"# Which one \| is best?"
-    shown, counted, opened = (line.removeprefix("- ") for line in section(text, "Answer").strip().splitlines())
+    shown, timed, counted = (line.removeprefix("- ") for line in section(text, "Answer").strip().splitlines())
     assert re.fullmatch(r"Shown in accuracy against gmlp \(n = \d+\): vit \(\+\d+\.\d points\)\.", shown)
     assert counted == "Of 3 predictions 2 are supported and 1 is undecided."
-    assert opened == "Open: perplexity was not measured for both variants."
+    assert re.fullmatch(r"Shown in latency against gmlp: vit .*\.", timed)
     assert "Source: a paper." in section(text, "The question in full")
 
 
@@ -136,6 +136,16 @@ def test_effects_of_several_places_each_name_their_own(make_data: MakeData) -> N
     text = answer_sentences(study)[0]
     assert re.search(r"other \(\+\S+ points, n = 999\)", text), text
     assert re.search(r"third \(\+\S+ points\) and", text), text
+
+
+def test_variants_with_the_same_effect_share_it(make_data: MakeData) -> None:
+    study = made(make_data)
+    found = [effect for effect in study.effects if effect.measure.name == "accuracy" and effect.contrast.against == "gmlp"]
+    vit, *_ = [effect for effect in found if effect.contrast.arm == "vit" and effect.shown]
+    study.__dict__["effects"] = [
+        dataclasses.replace(vit, contrast=dataclasses.replace(vit.contrast, arm=f"no. {i}, alike")) for i in range(5)
+    ]
+    assert re.search(r"^Shown in accuracy .*: no\. \d, alike; no\. \d, alike; 3 more \(\+\S+ points\)\.$", answer_sentences(study)[0])
 
 
 def test_the_terminal_shows_the_question_the_effects_and_the_open_predictions(

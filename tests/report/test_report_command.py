@@ -15,6 +15,8 @@ from bench import cli
 PROJECT = Path(__file__).parents[2]
 RUN = PROJECT / "results" / "2026-11-20_cpu_copy"
 OTHER = PROJECT / "results" / "2026-11-20_cpu_digits"
+PARTS = tuple(PROJECT / "results" / f"2026-11-26_cpu_attention_{part}" for part in ("cost", "accuracy"))
+UNLIKE = PROJECT / "results" / "2026-11-26_cpu_architecture_mode_cost"
 WITHOUT_TORCH = """
 import sys
 
@@ -71,7 +73,14 @@ def test_runs_that_disagree_are_refused_by_the_key(tmp_path: Path, capsys: pytes
 
 
 def test_a_report_of_two_runs_needs_a_name(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "add --out reports/NAME" in wrong(["report", str(RUN), str(OTHER)], capsys)
+    assert "add --out reports/NAME" in wrong(["report", *map(str, PARTS)], capsys)
+    assert "add --out reports/NAME" in wrong(["compare", *map(str, PARTS)], capsys)
+
+
+def test_runs_of_unlike_questions_are_not_one_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    message = wrong(["report", str(PARTS[0]), str(UNLIKE), "--out", str(tmp_path / "both")], capsys)
+    assert f"{PARTS[0]} and {UNLIKE} answer different questions" in message
+    assert not (tmp_path / "both").exists()
 
 
 def test_a_report_elsewhere_leaves_the_run_as_it_is(tmp_path: Path) -> None:

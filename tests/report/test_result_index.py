@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -10,9 +11,9 @@ import pytest
 
 from bench import cli
 from bench.analysis.study import study
-from bench.report.result_index import PAGE, Entry, entries_of, index_text, write_index
+from bench.report.result_index import CURRENT, PAGE, QUICK, UNFINISHED, Entry, entries_of, index_text, write_index
 from bench.report.write import write_report
-from bench.running.store import NOTES, is_stored, read_run, superseded
+from bench.running.store import NOTES, is_stored, read_plan, read_run, start_run, superseded
 from bench.spec import PLAN, RequestError
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -70,6 +71,14 @@ def test_a_superseded_run_says_by_which_and_why(results: Path) -> None:
     note(results, superseded_by=FIRST, part="times", why="a | bad day")
     assert (entries(results)[1].superseded_by, entries(results)[1].part) == (FIRST, "times")
     assert f"| times superseded by [{FIRST}]({FIRST}/): a \\| bad day |" in index_text(results)
+
+
+def test_a_quick_run_and_an_unfinished_one_are_not_current(results: Path) -> None:
+    plan = read_plan(results / FIRST)
+    quick = dataclasses.replace(plan, settings=dataclasses.replace(plan.settings, quick=True))
+    start_run(results / "quick", quick, {})
+    start_run(results / "begun", plan, {})
+    assert {entry.name: entry.state for entry in entries(results)} == {"begun": UNFINISHED, FIRST: CURRENT, SECOND: CURRENT, "quick": QUICK}
 
 
 def test_a_folder_without_a_plan_is_listed_where_it_has_a_note(results: Path) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -27,11 +28,13 @@ from bench.report.sections.wording import configurations_text, effect_text, join
 from bench.spec import FASTEST_PEER, MEASURES, Plan
 
 MAX_SENTENCES = 3
-MAX_EFFECTS = 3
+MAX_EFFECTS, MAX_NAMED = 3, 2
 MAX_PAIRS = 3
 MAX_MODELS = 6
 NOTHING = "This run measured nothing that can be compared."
 EQUAL_SIZE = "equal size"
+ORDINARY = ("At", "Fastest", "In", "Largest", "Neither", "No", "Not", "Of", "Ours", "Shown", "The")
+"""Words with which a sentence may begin that are not names."""
 AT_EQUAL = {"params": "equal parameters", "flops": "equal FLOPs", "shape": "fixed shape"}
 
 
@@ -71,10 +74,18 @@ def answer_sentences(study: Study) -> tuple[str, ...]:
     else:
         times = winners.sentences(study)
         found = [*times, *(() if times else (*_failures(study), *_crossings(study), *_training_speed(study))), *_third(study)]
-        if times and study.caveat:
-            found[0] = f"{'A first look' if study.plan.settings.quick else 'On a noisy machine'}: {times[0][:1].lower()}{times[0][1:]}"
+        if times and study.caveat and not study.plan.settings.quick:
+            found[0] = _after("On a noisy machine", found[0])
+    if study.plan.settings.quick and found:
+        found[0] = _after("A first look", found[0])
     found[:1] = [f"{study.so_far}{first}" for first in found[:1]]
     return tuple(found[:MAX_SENTENCES]) or (NOTHING,)
+
+
+def _after(words: str, sentence: str) -> str:
+    """Put a caution before a sentence, whose first word loses its capital unless it is a name."""
+    is_ordinary = sentence.partition(" ")[0] in ORDINARY
+    return f"{words}: {sentence[:1].lower() if is_ordinary else sentence[:1]}{sentence[1:]}"
 
 
 def _third(study: Study) -> Iterator[str]:
@@ -189,23 +200,36 @@ def _peer_means(comparison: PeerComparison) -> Iterator[str]:
 
 
 def _shown_effects(study: Study) -> Iterator[str]:
-    """Name the largest effects that are shown, on the first measure that has any."""
+    """Name the largest effects that are shown: on the first quality that was measured, and on time where times can be trusted."""
     against = {part.name: part.baseline for part in study.plan.parts}
     found = [effect for effect in study.effects if effect.contrast.against == against[effect.contrast.part]]
-    for name in (*QUALITIES, "latency_ms"):
-        measured = [effect for effect in found if effect.measure.name == name]
-        if arms := _largest([effect for effect in measured if effect.shown]):
-            shown = arms[: MAX_EFFECTS if len(arms) <= MAX_EFFECTS else MAX_EFFECTS - 1]
-            which = "Shown" if len(arms) == len(shown) else f"Largest of {len(arms)} effects shown"
-            baselines = join_names(list(dict.fromkeys(effect.contrast.against for effect in shown)))
-            places = list(dict.fromkeys(place_text(effect.contrast.place) for effect in shown))
-            texts = [f"{effect.contrast.arm} ({_detail(effect, with_place=len(places) > 1)})" for effect in shown]
-            where = f" ({places[0]})" if len(places) == 1 and places[0] else ""
-            yield f"{which} in {MEASURES[name].title} against {baselines}{where}: {join_names(texts)}."
-            return
-        if measured:
+    by_measure = {name: [effect for effect in found if effect.measure.name == name] for name in (*QUALITIES, "latency_ms")}
+    quality = next((name for name in QUALITIES if by_measure[name]), "")
+    for name in filter(None, (quality, "" if study.caveat else "latency_ms")):
+        if arms := _largest([effect for effect in by_measure[name] if effect.shown]):
+            yield _effects_sentence(name, arms)
+        elif by_measure[name]:
             yield f"No effect on {MEASURES[name].title} is shown."
-            return
+
+
+def _effects_sentence(measure: str, arms: Sequence[Effect]) -> str:
+    """Name the largest effects; variants with the same effect share it."""
+    alike = [list(group) for _, group in itertools.groupby(arms, key=lambda effect: (effect_text(effect), effect.contrast.place))]
+    shown = alike[: MAX_EFFECTS if len(alike) <= MAX_EFFECTS else MAX_EFFECTS - 1]
+    first = [effect for group in shown for effect in group]
+    which = "Shown" if len(arms) == len(first) else f"Largest of {len(arms)} effects shown"
+    baselines = join_names(list(dict.fromkeys(effect.contrast.against for effect in first)))
+    places = list(dict.fromkeys(place_text(effect.contrast.place) for effect in first))
+    texts = [f"{_names(group)} ({_detail(group[0], with_place=len(places) > 1)})" for group in shown]
+    where = f" ({places[0]})" if len(places) == 1 and places[0] else ""
+    return f"{which} in {MEASURES[measure].title} against {baselines}{where}: {join_names(texts)}."
+
+
+def _names(effects: Sequence[Effect]) -> str:
+    names = [effect.contrast.arm for effect in effects]
+    if len(names) > MAX_EFFECTS:
+        names = [*names[:MAX_NAMED], f"{len(names) - MAX_NAMED} more"]
+    return "; ".join(names) if any(", " in name for name in names) else join_names(names)
 
 
 def _detail(effect: Effect, *, with_place: bool) -> str:
