@@ -77,10 +77,14 @@ def _show_open(verdicts: Sequence[Verdict]) -> None:
     undecided = [verdict for verdict in verdicts if not verdict.decided]
     if not undecided:
         return
-    rows = [(verdict.claim.question, verdict.about, _why_open(verdict)) for verdict in undecided[:MAX_OPEN]]
+    rows = [(verdict.claim.question, _about(verdict), _why_open(verdict)) for verdict in undecided[:MAX_OPEN]]
     console.print_table(("open", "about", "because"), rows, title=f"\nOpen: {len(undecided)} of {len(verdicts)}")
     if len(undecided) > MAX_OPEN:
         console.print_lines(f"{len(undecided) - MAX_OPEN} more on the page")
+
+
+def _about(verdict: Verdict) -> str:
+    return ": ".join(filter(None, (str(verdict.scope.get("part", "")), verdict.about)))
 
 
 def _why_open(verdict: Verdict) -> str:

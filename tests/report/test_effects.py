@@ -157,6 +157,7 @@ def test_the_terminal_shows_the_question_the_effects_and_the_open_predictions(
     shown = [line.split() for line in lines[lines.index("") :] if line.startswith(("accuracy ", "latency "))]
     assert [line[0] for line in shown] == ["accuracy", "accuracy", "latency", "latency"]
     assert "Open: 1 of 3" in lines
+    assert any(f"{TRAINED}: " in line for line in lines[lines.index("Open: 1 of 3") :])
     assert not [line for line in lines if line.startswith("on digits: every variant")]  # more configurations than rows
 
 
