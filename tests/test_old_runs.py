@@ -14,10 +14,10 @@ RESULTS = Path(__file__).parents[1] / "results"
 COMMITTED = {
     "2026-11-20": (
         *("main_job", "three_families", "cifar10_17", "cifar10_65", "digits", "recall", "copy"),
-        *("control", "control_cifar10", "training_speed", "sequence_length", "sequence_length_more_rounds", "published_pairs"),
+        *("control", "control_cifar10", "training_speed", "sequence_length", "published_pairs"),
     ),
-    "2026-11-21": ("token_mixing", "spatial_gating", "vision_recipe", "reverse", "reverse_longer"),
-    "2026-11-22": ("peers", "longest_kept", "cifar10_65_kept", "three_families_kept", "growth_kept"),
+    "2026-11-21": ("token_mixing", "vision_recipe", "reverse", "reverse_longer"),
+    "2026-11-22": ("peers", "longest_kept", "cifar10_65_kept", "three_families_kept"),
     "2026-11-24": ("trec",),
 }
 """By date and name: a folder of results also holds what its user measures, finished or not."""

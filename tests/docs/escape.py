@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import functools
+
 from bench import numbers
 from bench.analysis.crossover import Crossovers
+from bench.analysis.front import choose_axes, front_of, on_front
 from bench.analysis.growth import LATENCY
+from bench.analysis.pareto import ON
 from bench.analysis.relative import ATTENTION_MIXER
-from tests.docs.reading import Figures, Row, Runs, accuracy, arm_rows, arms, effect, interval_text, outcomes, table, together
+from bench.analysis.series import row_values
+from tests.docs.reading import Figures, Row, Runs, accuracy, arm_rows, arms, effect, interval_text, outcomes, points, table, together
 
 ESCAPE = tuple(f"2026-11-25_cpu_escape_{part}" for part in ("cost", "recall", "copy", "questions"))
 OTHER_HOST = "2026-11-24_cpu_escape"
-COST, RECALL, COPY, QUESTIONS, FUSED = (
+IMAGES_RUN = "2026-11-26_cpu_escape_images"
+COST, RECALL, COPY, QUESTIONS, IMAGES, FUSED = (
     "cost against n",
     "associative recall",
     "copy from n / 2 tokens away",
     "questions",
+    "images",
     "attention, fused",
 )
-TRAINED = {RECALL: "recall", COPY: "copying", QUESTIONS: "questions"}
+TRAINED = {RECALL: "recall", COPY: "copying", QUESTIONS: "questions", IMAGES: "images"}
 LENGTHS = (64, 1024, 4096, 16384)
+FRONT_COSTS = {"by time": "latency_ms", "by FLOPs": "flops", "by peak memory": "peak_memory_bytes"}
 
 
 def others() -> list[str]:
@@ -86,14 +94,47 @@ def quality_table() -> str:
     """Accuracy of every mixer in every part that trains, at its lengths."""
     columns: dict[str, dict[str, str]] = {}
     for part, title in TRAINED.items():
-        for arm in arms(ESCAPE, part):
-            for row in arm_rows(ESCAPE, part, arm):
+        of = IMAGES_RUN if part == IMAGES else ESCAPE
+        for arm in arms(of, part):
+            for row in arm_rows(of, part, arm):
                 columns.setdefault(f"{title}, n = {row['seq_len']:.0f}", {})[arm] = accuracy(row)
     mixers = dict.fromkeys(arm for column in columns.values() for arm in column)
     return table(("mixer", *columns), [[arm, *(column.get(arm, "") for column in columns.values())] for arm in mixers])
 
 
+def fronts_table() -> str:
+    """The mixers on the front of accuracy against each cost, cheapest first; those that are on it for certain are bold."""
+    lines = []
+    for of, parts in ((IMAGES_RUN, (IMAGES,)), (ESCAPE, (RECALL, COPY, QUESTIONS))):
+        found = [front(of, cost) for cost in FRONT_COSTS.values()]
+        for part in parts:
+            for row in arm_rows(of, part, FUSED):
+                cells = [
+                    [members for members in rows if members["task"] == row["task"] and members["seq_len"] == row["seq_len"]]
+                    for rows in found
+                ]
+                lines.append([f"{TRAINED[part]}, n = {row['seq_len']:.0f}", *("; ".join(map(_member, members)) for members in cells)])
+    return table(("accuracy in", *FRONT_COSTS), lines, left=4)
+
+
+def front(of: Runs, cost: str) -> list[Row]:
+    known = together(of)
+    names = {cell: arm.name for part in known.plan.parts for arm in part.arms for cell in arm.cells}
+    return row_values(on_front(front_of(known, choose_axes(cost, "accuracy"), {}, names).rows))
+
+
+def lead_on_images(arm: str, n: int) -> str:
+    """Over fused attention, with an interval that holds for all comparisons of the run together."""
+    found = effect(IMAGES_RUN, IMAGES, arm, FUSED, "accuracy", seq_len=n).estimate
+    return points(found.estimate, found.low, found.high)
+
+
+def _member(row: Row) -> str:
+    return f"**{row['label']}**" if row["front"] == ON else str(row["label"])
+
+
 FIGURES: Figures = {
+    "escape_fronts": fronts_table,
     "escape_quality": quality_table,
     "escape_times": time_table,
     "escape_crossings": crossing_table,
@@ -101,6 +142,12 @@ FIGURES: Figures = {
     "escape_other_host_outcomes": lambda: outcomes(OTHER_HOST),
     "escape_recall_outcomes": lambda: outcomes(ESCAPE, RECALL),
     "escape_copy_outcomes": lambda: outcomes(ESCAPE, COPY),
+    **{
+        f"escape_images_{name}_{n}": functools.partial(lead_on_images, arm, n)
+        for name, arm in (("gating", "spatial gating"), ("toeplitz", "spatial gating, Toeplitz"))
+        for n in (64, 256)
+    },
+    "escape_images_outcomes": lambda: outcomes(IMAGES_RUN),
     "escape_questions_outcomes": lambda: outcomes(ESCAPE, QUESTIONS),
     "escape_linear": lambda: crossing("linear attention"),
     "escape_state_space": lambda: crossing("state space, state 64"),
