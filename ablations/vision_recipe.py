@@ -98,7 +98,7 @@ def without_patch_sizes(arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
 
 
 def in_larger_batches(arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
-    """Return the variants with batches of 128: a long training takes smaller steps."""
+    """Return the variants with batches of 128, in which a long training takes fewer and less noisy steps."""
     recipes = [",".join(filter(None, (one.flags.get("recipe", ""), "batch_size=128"))) for one in arms]
     return tuple(dataclasses.replace(one, flags={**one.flags, "recipe": recipe}) for one, recipe in zip(arms, recipes, strict=True))
 

@@ -72,7 +72,7 @@ def names_in(path: Path) -> tuple[str, ...]:
         return ()
     defined = [node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)]
     assigned = [target.id for node in nodes if isinstance(node, ast.Assign) for target in node.targets if isinstance(target, ast.Name)]
-    return tuple(name for name in (*defined, *assigned) if not name.startswith("_") and not name.isupper())
+    return tuple(name for name in (*defined, *(name for name in assigned if not name.isupper())) if not name.startswith("_"))
 
 
 def entry_of(value: Any, name: str = "") -> str:

@@ -50,9 +50,10 @@ def rows_of_runs(runs: Sequence[StoredRun]) -> pandas.DataFrame:
     Each cell keeps the status from its own runs. Metrics that its own runs did not request do not count as missing. A failure in
     any run stays visible.
     """
+    runs = _in_order(runs)
     rows = rows_of(merge_runs(runs))
     if len(runs) > 1:
-        own = pandas.concat([rows_of(run)[["cell_id", "status", "reason"]] for run in _with_one_recipe(_in_order(runs))])
+        own = pandas.concat([rows_of(run)[["cell_id", "status", "reason"]] for run in _with_one_recipe(runs)])
         own = (
             own.sort_values("status", key=lambda status: status == MEASURED, kind="stable").drop_duplicates("cell_id").set_index("cell_id")
         )
