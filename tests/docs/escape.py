@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 from bench import numbers
 from bench.analysis.crossover import Crossovers
@@ -117,7 +118,7 @@ def fronts_table() -> str:
     return table(("accuracy in", *FRONT_COSTS), lines, left=4)
 
 
-def front(of: Runs, cost: str) -> list[Row]:
+def front(of: Runs, cost: str) -> Sequence[Row]:
     known = together(of)
     names = {cell: arm.name for part in known.plan.parts for arm in part.arms for cell in arm.cells}
     return row_values(on_front(front_of(known, choose_axes(cost, "accuracy"), {}, names).rows))
