@@ -16,6 +16,7 @@ from bench.report.charts.quality import Step, draw_quality, quality_title
 from bench.report.charts.style import figure_style
 from bench.report.document import FigureBlock
 from bench.running.table import SeedScores
+from bench.spec import Part, PlannedArm
 
 MakeData = Callable[..., Study]
 ITEMS, SEEDS = 300, 5
@@ -90,6 +91,15 @@ def test_several_models_of_one_size_are_no_ladder(make_data: MakeData) -> None:
 def test_no_pair_gives_no_figure(make_data: MakeData) -> None:
     assert draw_quality(trained(make_data, models=("vit", "transformer"))) is None
     assert draw_quality(make_data(metrics=("params", "latency"))) is None
+
+
+def test_a_question_leaves_its_one_pair_to_its_effects(make_data: MakeData) -> None:
+    for budgets, is_drawn in (((250_000,), False), ((250_000, 1_000_000), True)):
+        study = trained(make_data, change=apart, budgets=budgets)
+        arms = tuple(PlannedArm(name=model, cells=tuple(rows["cell_id"])) for model, rows in study.rows.groupby("model"))
+        part = Part(name="models", match="params", batching="", cells=tuple(study.rows["cell_id"]), arms=arms, baseline="vit")
+        asked = replace(study, plan=replace(study.plan, parts=(part,)))
+        assert (draw_quality(asked) is not None) is is_drawn
 
 
 def step(gain: float, *, is_shown: bool) -> Step:

@@ -49,7 +49,10 @@ class Step:
 
 
 def draw_quality(study: Study) -> FigureBlock | None:
-    """Draw cost against quality; None unless gMLP and attention were trained at one size."""
+    """Draw cost against quality; None unless gMLP and attention were trained at one size.
+
+    A single pair of a question's variants is left to the figure of effects, whose intervals are the question's own.
+    """
     found = _compared(study)
     steps = steps_of(found) if found else []
     if not found or not steps:
@@ -57,6 +60,8 @@ def draw_quality(study: Study) -> FigureBlock | None:
     task, recipe = (steps[0].gmlp[key] for key in ("task", "recipe"))
     rows = found.rows[(found.rows["task"] == task) & (found.rows["recipe"] == recipe)]
     steps = [step for step in steps if (step.gmlp["task"], step.gmlp["recipe"]) == (task, recipe)]
+    if len(steps) == 1 and any(part.arms for part in study.plan.parts):
+        return None
     styles = series_styles(study.frame["label"])
     labels = study.frame.drop_duplicates("model").set_index("model")["label"]
     lines = [_line(labels[model], members, styles[labels[model]]) for model, members in rows.groupby("model", sort=False)]
