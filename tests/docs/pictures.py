@@ -1,4 +1,4 @@
-"""Draws the pictures of README and docs, light and dark, as SVG without fonts: GitHub shows them as images."""
+"""Draws the pictures of README and docs as SVG without fonts, since GitHub shows them as images; each is dark where the reader's browser is."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ PANEL = 4.7, 3.3
 TITLE_CHARACTERS = 50
 COORDINATES, DECIMALS = re.compile(r' (?:d|x|y)="[^"]*"|translate\([^)]*\)'), re.compile(r"(?<=\.\d)\d+")
 """Points and offsets: a tenth is finer than any screen, and shrinks a file by a third."""
+STYLE_ENDS = "</style>"
 COMMENTS = re.compile(r"\n *<!--.*?-->", re.DOTALL)
 
 
@@ -90,7 +91,10 @@ def drawn(name: str) -> dict[Path, bytes]:
     """The files of one picture."""
     with figure_style(), matplotlib.rc_context({"svg.fonttype": "path"}):
         light = COORDINATES.sub(lambda found: DECIMALS.sub("", found[0]), COMMENTS.sub("", image_of(PICTURES[name](), "svg").decode()))
-    dark = light
-    for color, replacement in DARK.items():
-        dark = dark.replace(color, replacement)
-    return {FOLDER / f"{name}-{theme}.svg": text.encode() for theme, text in (("light", light), ("dark", dark))}
+    dark = "".join(
+        f'[style*="{part}: {color}"] {{{part}: {replacement} !important}}\n'
+        for color, replacement in DARK.items()
+        for part in ("fill", "stroke")
+        if f"{part}: {color}" in light
+    )
+    return {FOLDER / f"{name}.svg": light.replace(STYLE_ENDS, f"\n@media (prefers-color-scheme: dark) {{\n{dark}}}{STYLE_ENDS}", 1).encode()}
