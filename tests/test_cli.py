@@ -195,7 +195,7 @@ MALFORMED: dict[str, tuple[str, ...]] = {
         "dropout=0.1,dropout_at=attention",
     ),
     "an encoder that reads its own answers": ("plan", "--models", "transformer", "--task", "reverse+form=shifted", "--seq", "16"),
-    "power without a stored run": ("ablate", "text", "--power"),
+    "power without a stored run": ("ablate", "headline", "--power"),
     "power of no question": ("ablate", "--power"),
     "power of an unknown question": ("ablate", "scales", "--power"),
     "power of all questions": ("ablate", "--all", "--power"),

@@ -151,15 +151,29 @@ def _labels(frame: pandas.DataFrame, parts: Sequence[Part]) -> list[str]:
     several = {model for model, num in num_kernels.items() if num > 1}
     rows = zip(frame["model"], frame["attention"], _kernels(frame) if several else frame["attention"], strict=True)
     labels = [f"{model} ({kernel})" if model in several and asked != NO_ATTENTION else model for model, asked, kernel in rows]
-    names = _variant_names(dict(zip(frame["cell_id"], labels, strict=True)), parts)
+    names = variant_names(dict(zip(frame["cell_id"], labels, strict=True)), parts)
     return [names.get(label, label) for label in labels]
 
 
-def _variant_names(labels: Mapping[str, str], parts: Sequence[Part]) -> dict[str, str]:
-    """Return the names of variants by the label of the model that each is; `labels`: by cell id."""
-    pairs = {(labels[cell_id], arm.name) for part in parts for arm in part.arms for cell_id in arm.cells if cell_id in labels}
-    uses = Counter(text for pair in pairs for text in pair)
-    return {label: name for label, name in pairs if {"+", "_"} & set(label) and uses[label] == uses[name] == 1}
+def variant_names(labels: Mapping[str, str], parts: Sequence[Part]) -> dict[str, str]:
+    """Return the names of variants by the label of the model that each is; `labels`: by cell id.
+
+    A variant may be another model in another part: the one of most parts has the bare name, others are told by their part.
+    """
+    places: dict[tuple[str, str], list[str]] = {}
+    of_several_models = set()
+    for where, arm in [(part.name, arm) for part in parts for arm in part.arms]:
+        members = {labels[cell_id] for cell_id in arm.cells if cell_id in labels}
+        of_several_models |= {arm.name} if len(members) > 1 else set()
+        for label in members:
+            places.setdefault((label, arm.name), []).append(where)
+    num_names = Counter(label for label, _ in places)
+    found: dict[str, str] = {}
+    for (label, name), used in sorted(places.items(), key=lambda item: -len(item[1])):
+        if {"+", "_"} & set(label) and num_names[label] == 1 and name not in of_several_models:
+            free = (text for text in (name, *(f"{name}, {part}" for part in used)) if text not in found.values())
+            found[label] = next(free, label)
+    return found
 
 
 def _kernels(frame: pandas.DataFrame) -> list[str]:

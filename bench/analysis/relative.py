@@ -18,7 +18,7 @@ from bench.planning.same_width import is_one_width
 from bench.running.timings import Timings
 from bench.spec import NO_MATCH
 
-REFERENCES = ("vit", "transformer", "metaformer")
+REFERENCES = ("vit", "metaformer", "transformer")
 """Families whose fused attention others are compared with, best first."""
 ATTENTION_MIXER = "metaformer+mixer=attention"
 FIXED_SHAPE, SAME_WIDTH, SAME_PARAMETERS = "fixed shape", "same width", "same parameters"
@@ -77,6 +77,10 @@ class RelativeTimes:
     reference: str
     lines: tuple[RelativeLine, ...]
     num_pairs: int = 1
+
+    @property
+    def lengths(self) -> list[int]:
+        return sorted({point.n for line in self.lines for point in line.points})
 
     @property
     def matching(self) -> str:
@@ -138,7 +142,7 @@ def main_rows(rows: pandas.DataFrame) -> pandas.DataFrame:
 def attentions(rows: pandas.DataFrame) -> dict[str, str]:
     """Return the label of the attention to compare with, by published size.
 
-    Models that are not published have size "". ViT is preferred, then the Transformer.
+    Models that are not published have size "". ViT is preferred, then attention in a plain block, then the Transformer.
     """
     found: dict[str, tuple[int, str]] = {}
     for row in row_values(rows):

@@ -97,4 +97,6 @@ def drawn(name: str) -> dict[Path, bytes]:
         for part in ("fill", "stroke")
         if f"{part}: {color}" in light
     )
-    return {FOLDER / f"{name}.svg": light.replace(STYLE_ENDS, f"\n@media (prefers-color-scheme: dark) {{\n{dark}}}{STYLE_ENDS}", 1).encode()}
+    return {
+        FOLDER / f"{name}.svg": light.replace(STYLE_ENDS, f"\n@media (prefers-color-scheme: dark) {{\n{dark}}}{STYLE_ENDS}", 1).encode()
+    }

@@ -155,6 +155,16 @@ def test_a_run_of_too_many_models_names_those_left_out(make_data: MakeData) -> N
     assert len(drawn.missing) == len(models) - MAX_LINES
 
 
+def test_of_too_many_relative_times_the_fastest_are_drawn_and_the_slowest(make_data: MakeData) -> None:
+    mixers = [f"mixer-of-kind{i}" for i in range(MAX_LINES + 2)]
+    data = make_data(models=["vit", *mixers])
+    with figure_style():
+        drawn = draw_relative_time(data)
+    assert drawn is not None
+    by_time = [line.label for line in data.relative_times[0].lines]
+    assert drawn.missing == tuple(by_time[MAX_LINES - 1 : -1]) != ()
+
+
 def memory_rows(bytes_by_label: dict[str, Sequence[float]]) -> pandas.DataFrame:
     rows: list[dict[str, Any]] = []
     for label, values in bytes_by_label.items():

@@ -34,8 +34,11 @@ POWERS = {1.0: f" ({LINEAR})", 2.0: f" ({QUADRATIC})"}
 
 
 def draw_relative_time(study: Study) -> FigureBlock | None:
-    """Draw time over fused attention's; None if nothing was timed beside attention."""
-    found = study.relative_times
+    """Draw time over fused attention's; None if nothing was timed beside attention.
+
+    The other matching is left out if it was timed at less than half as many lengths: it would say little of growth.
+    """
+    found = [times for times in study.relative_times if 2 * len(times.lengths) >= len(study.relative_times[0].lengths)]
     if not found:
         return None
     styles = series_styles(study.frame["label"])
@@ -50,8 +53,13 @@ def draw_relative_time(study: Study) -> FigureBlock | None:
         title=relative_title(found, study.caveat),
         caption=f"Time over {_reference(found)}'s ({_work(found[0].scope.keys, batching=False)}). {_how(found)}; above 1 is slower.",
         figure=figure,
-        missing=_left_out([line.label for times in found for line in times.lines[MAX_LINES:]]),
+        missing=_left_out([line.label for times in found for line in times.lines if line not in _shown(times)]),
     )
+
+
+def _shown(times: RelativeTimes) -> Sequence[RelativeLine]:
+    """Return the lines that a figure has room for: the first, and the slowest of the others."""
+    return times.lines if len(times.lines) <= MAX_LINES else (*times.lines[: MAX_LINES - 1], times.lines[-1])
 
 
 def _how(found: Sequence[RelativeTimes]) -> str:
@@ -78,10 +86,9 @@ def relative_lines(times: RelativeTimes, styles: Mapping[str, SeriesStyle]) -> l
     Models shown to equal attention everywhere share its line.
     """
     equal = [line.label for line in times.lines if line.is_equal]
-    lengths = sorted({point.n for line in times.lines for point in line.points})
-    ones = [1.0] * len(lengths)
-    own = Line(label=_joined([times.reference, *equal]), style=styles[times.reference], x=lengths, y=ones, low=ones, high=ones)
-    others = [line for line in times.lines[:MAX_LINES] if line.label not in equal]
+    ones = [1.0] * len(times.lengths)
+    own = Line(label=_joined([times.reference, *equal]), style=styles[times.reference], x=times.lengths, y=ones, low=ones, high=ones)
+    others = [line for line in _shown(times) if line.label not in equal]
     return [own, *(_relative_line(line, styles[line.label]) for line in others)]
 
 
@@ -124,8 +131,8 @@ def relative_title(found: Sequence[RelativeTimes], caveat: str) -> str:
 
 def _lowest_title(times: RelativeTimes, reference: str) -> str:
     """Name the fastest of the models that are shown to be faster at the longest n."""
-    longest = max(point.n for line in times.lines[:MAX_LINES] for point in line.points)
-    points = [(point, line.label) for line in times.lines[:MAX_LINES] for point in line.points if point.n == longest]
+    longest = max(point.n for line in _shown(times) for point in line.points)
+    points = [(point, line.label) for line in _shown(times) for point in line.points if point.n == longest]
     faster = [(point.ratio.estimate, label) for point, label in points if point.faster]
     if not faster:
         return f"At n = {longest} no model is shown to be faster than {reference}"

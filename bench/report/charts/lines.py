@@ -19,6 +19,7 @@ from bench.report.charts.style import INK, PAPER, SeriesStyle, slug
 WIDTH, PANEL_HEIGHT = 4.8, 2.6
 LEFT, RIGHT, TOP, BOTTOM = 0.82, 0.12, 0.32, 0.5
 """Margins of a panel; labels at line ends come on top of `RIGHT`."""
+NO_BREAK = "\N{NO-BREAK SPACE}"
 LABEL_POINTS, LABEL_CHARACTERS, LABEL_GAP = 8.5, 20, 8.0
 CHARACTER_WIDTH = 0.62
 """The width of a character of DejaVu Sans, in font sizes."""
@@ -196,10 +197,13 @@ def _end(line: Line) -> tuple[float, float]:
 
 
 def _wrapped(label: str) -> str:
-    """Break a label into lines of at most `LABEL_CHARACTERS`, at spaces and before options (`+pool=mean`) where it can."""
-    words = [piece for word in label.split() for piece in OPTION_START.split(word)]
-    lines = textwrap.wrap(" ".join(words), LABEL_CHARACTERS, break_on_hyphens=False)
-    return "\n".join(lines).replace(" +", "+")
+    """Break a label into lines of at most `LABEL_CHARACTERS`: after commas if that suffices, else at spaces and before options (`+pool=mean`)."""
+    text = " ".join(piece for word in label.split() for piece in OPTION_START.split(word))
+    parts = text.split(", ")
+    if max(map(len, parts)) < LABEL_CHARACTERS:
+        text = ", ".join(part.replace(" ", NO_BREAK) for part in parts)
+    lines = textwrap.wrap(text, LABEL_CHARACTERS, break_on_hyphens=False)
+    return "\n".join(lines).replace(NO_BREAK, " ").replace(" +", "+")
 
 
 def figure_of(axis: Axes) -> Figure:

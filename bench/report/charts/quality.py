@@ -60,7 +60,8 @@ def draw_quality(study: Study) -> FigureBlock | None:
     task, recipe = (steps[0].gmlp[key] for key in ("task", "recipe"))
     rows = found.rows[(found.rows["task"] == task) & (found.rows["recipe"] == recipe)]
     steps = [step for step in steps if (step.gmlp["task"], step.gmlp["recipe"]) == (task, recipe)]
-    if len(steps) == 1 and any(part.arms for part in study.plan.parts):
+    variants = {cell_id for part in study.plan.parts for arm in part.arms for cell_id in arm.cells}
+    if len(steps) == 1 and {steps[0].gmlp["cell_id"], steps[0].attention["cell_id"]} <= variants:
         return None
     styles = series_styles(study.frame["label"])
     labels = study.frame.drop_duplicates("model").set_index("model")["label"]
