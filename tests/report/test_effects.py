@@ -138,6 +138,19 @@ def test_effects_of_several_places_each_name_their_own(make_data: MakeData) -> N
     assert re.search(r"third \(\+\S+ points\) and", text), text
 
 
+def test_a_variant_that_is_named_twice_is_told_by_its_part(make_data: MakeData) -> None:
+    study = made(make_data)
+    vit, *_ = [effect for effect in study.effects if effect.measure.name == "accuracy" and effect.contrast.arm == "vit" and effect.shown]
+    trained, bare = study.plan.parts
+    parts = (trained, dataclasses.replace(bare, baseline="transformer"))
+    study = dataclasses.replace(study, plan=dataclasses.replace(study.plan, parts=parts))
+    study.__dict__["effects"] = [
+        dataclasses.replace(vit, contrast=dataclasses.replace(vit.contrast, part=part.name, against=part.baseline)) for part in parts
+    ]
+    pattern = rf": vit \(\S+ points, {BARE}\) and vit \(\S+ points, {TRAINED}\)\.$"
+    assert re.search(pattern, answer_sentences(study)[0])
+
+
 def test_variants_with_the_same_effect_share_it(make_data: MakeData) -> None:
     study = made(make_data)
     found = [effect for effect in study.effects if effect.measure.name == "accuracy" and effect.contrast.against == "gmlp"]

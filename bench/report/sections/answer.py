@@ -214,14 +214,16 @@ def _shown_effects(study: Study) -> Iterator[str]:
 
 def _effects_sentence(measure: str, arms: Sequence[Effect]) -> str:
     """Name the largest effects; variants with the same effect share it."""
-    alike = [list(group) for _, group in itertools.groupby(arms, key=lambda effect: (effect_text(effect), effect.contrast.place))]
+    alike = [list(group) for _, group in itertools.groupby(arms, key=lambda effect: (effect_text(effect), *_place(effect)))]
     shown = alike[: MAX_EFFECTS if len(alike) <= MAX_EFFECTS else MAX_EFFECTS - 1]
     first = [effect for group in shown for effect in group]
     which = "Shown" if len(arms) == len(first) else f"Largest of {len(arms)} effects shown"
     baselines = join_names(list(dict.fromkeys(effect.contrast.against for effect in first)))
-    places = list(dict.fromkeys(place_text(effect.contrast.place) for effect in first))
-    texts = [f"{_names(group)} ({_detail(group[0], with_place=len(places) > 1)})" for group in shown]
-    where = f" ({places[0]})" if len(places) == 1 and places[0] else ""
+    names, places = [effect.contrast.arm for effect in first], list(dict.fromkeys(_place(effect)[1] for effect in first))
+    differ = len(set(names)) < len(names), len(places) > 1  # a variant that is named twice is told by its part
+    details = [", ".join(filter(None, (effect_text(group[0]), *itertools.compress(_place(group[0]), differ)))) for group in shown]
+    texts = [f"{_names(group)} ({detail})" for group, detail in zip(shown, details, strict=True)]
+    where = f" ({places[0]})" if not differ[1] and places[0] else ""
     return f"{which} in {MEASURES[measure].title} against {baselines}{where}: {join_names(texts)}."
 
 
@@ -232,8 +234,9 @@ def _names(effects: Sequence[Effect]) -> str:
     return "; ".join(names) if any(", " in name for name in names) else join_names(names)
 
 
-def _detail(effect: Effect, *, with_place: bool) -> str:
-    return ", ".join(filter(None, (effect_text(effect), place_text(effect.contrast.place) if with_place else "")))
+def _place(effect: Effect) -> tuple[str, str]:
+    """Name the part of an effect, and its place there."""
+    return effect.contrast.part, place_text(effect.contrast.place)
 
 
 def _largest(effects: Sequence[Effect]) -> list[Effect]:
