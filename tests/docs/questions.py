@@ -26,6 +26,7 @@ PRECISION = "2026-11-25_cpu_precision"
 POSITIONS = "2026-11-26_cpu_positions"
 SCALE = "2026-11-26_cpu_scale"
 ATTENTION = ("2026-11-26_cpu_attention_cost", "2026-11-26_cpu_attention_accuracy")
+TEXT = ("2026-11-26_cpu_text", "2026-11-26_cpu_text_masked")
 MODES = ("2026-11-26_cpu_architecture_mode_cost", "2026-11-26_cpu_architecture_mode_accuracy")
 KERNELS = (("backends", "auto"), ("masks", "no mask"))
 """Parts of the question about attention that are timed, and their baselines."""
@@ -129,6 +130,11 @@ FIGURES: Figures = {
     "attention": lambda: scores_table(ATTENTION, "variant", {"digits": "digits", "copy": "copy from n / 2 tokens away"}),
     "attention_outcomes": lambda: outcomes(ATTENTION),
     "kernels": kernels_table,
+    "text": lambda: scores_table(TEXT, "model", {part: part for part in ("nested expressions", "TREC", "SST-2")}),
+    "masked_tokens": lambda: scores_table(TEXT, "model", {"hidden tokens": "masked tokens"}),
+    "masked_difference": lambda: difference(TEXT, "masked tokens", "Transformer", "gMLP"),
+    "nested_difference": lambda: difference(TEXT, "nested expressions", "gMLP", "Transformer"),
+    "text_outcomes": lambda: outcomes(TEXT),
     "scale": scale_table,
     "scale_outcomes": lambda: outcomes(SCALE),
     "forms": forms_table,
