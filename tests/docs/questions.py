@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
 from bench import numbers
 from bench.analysis.effects import Effect
+from tests.docs.escape import ESCAPE, IMAGES_RUN
 from tests.docs.reading import (
+    ANSWER_WORDS,
     FAMILIES,
     Figures,
     Runs,
@@ -20,6 +23,7 @@ from tests.docs.reading import (
     outcomes,
     run,
     table,
+    together,
 )
 
 PRECISION = "2026-11-25_cpu_precision"
@@ -36,6 +40,24 @@ RUNS = {
     "normalisation": "2026-11-25_cpu_normalisation",
 }
 """By question, the run whose shown effects stand on the page."""
+ANSWERS: Mapping[str, tuple[Runs, ...]] = {
+    "sequence_length": ("2026-11-23_cpu_sequence_length",),
+    "token_mixing": (("2026-11-26_cpu_token_mixing_cost", "2026-11-26_cpu_token_mixing_accuracy"),),
+    "escape": (ESCAPE, IMAGES_RUN),
+    "spatial_gating": ("2026-11-25_cpu_spatial_gating",),
+    "vision_recipe": ("2026-11-21_cpu_vision_recipe",),
+    "peers": ("2026-11-23_cpu_peers",),
+    "precision": (PRECISION,),
+    "attention": (ATTENTION,),
+    "positions": (POSITIONS,),
+    "normalisation": (RUNS["normalisation"],),
+    "scale": (SCALE,),
+    "architecture_mode": (MODES,),
+    "text": (TEXT,),
+}
+"""By question, its current answers: each a run, or several that are read as one."""
+TRAININGS = ("accuracy", "tuning")
+"""The metrics that train a model."""
 
 
 def shown_table(name: str) -> str:
@@ -51,6 +73,20 @@ def shown_table(name: str) -> str:
         for part in [effect.contrast.part]
     ]
     return table(("part", "variant", "against", "accuracy"), lines, left=3)
+
+
+def answers_table() -> str:
+    """How predictions fared, and what the answers took."""
+    lines = []
+    for question, answers in ANSWERS.items():
+        counts = [sum(map(int, re.findall(rf"(\d+) {answer}", "; ".join(map(outcomes, answers))))) for answer in ANSWER_WORDS]
+        records = [record for of in answers for record in together(of).records]
+        trained = [record for record in records if record.metric in TRAININGS]
+        hours = sum(record.outcome.duration_s or 0 for record in records) / 3600
+        flops = sum(record.outcome.values.get("train_flops") or 0 for record in trained)
+        fared = [str(num) if any(counts) else "" for num in counts]
+        lines.append([f"`{question}`", *fared, f"{hours:.1f}", str(len(trained)), numbers.count(flops) if flops else ""])
+    return table(("question", *ANSWER_WORDS, "hours", "trainings", "their FLOPs"), lines)
 
 
 def precision_table() -> str:
@@ -130,6 +166,7 @@ FIGURES: Figures = {
     "attention": lambda: scores_table(ATTENTION, "variant", {"digits": "digits", "copy": "copy from n / 2 tokens away"}),
     "attention_outcomes": lambda: outcomes(ATTENTION),
     "kernels": kernels_table,
+    "answers": answers_table,
     "text": lambda: scores_table(TEXT, "model", {part: part for part in ("nested expressions", "TREC", "SST-2")}),
     "masked_tokens": lambda: scores_table(TEXT, "model", {"hidden tokens": "masked tokens"}),
     "masked_difference": lambda: difference(TEXT, "masked tokens", "Transformer", "gMLP"),

@@ -18,6 +18,7 @@ from bench.running.store import read_run
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 FAMILIES = ("gmlp", "vit", "transformer")
 Row = Mapping[str, Any]
+ANSWER_WORDS = ("supported", "refuted", "undecided")
 Runs = str | tuple[str, ...]
 """A run, or several as one."""
 Figures = Mapping[str, Callable[[], str]]
@@ -127,7 +128,7 @@ def outcomes(of: Runs, *parts: str) -> str:
     known = together(of)
     pairs = zip(known.prediction_verdicts, known.predictions, strict=True)
     counts = Counter(verdict.answer for verdict, asked in pairs if not asked.is_target and (not parts or asked.part in parts))
-    return ", ".join(f"{counts[answer]} {answer}" for answer in ("supported", "refuted", "undecided") if counts[answer])
+    return ", ".join(f"{counts[answer]} {answer}" for answer in ANSWER_WORDS if counts[answer])
 
 
 def table(headers: Sequence[str], lines: Iterable[Sequence[str]], *, left: int = 1) -> str:
