@@ -20,7 +20,7 @@ from bench.analysis.effects import PLACE_KEYS, Contrast, Effect
 from bench.analysis.significance import two_way_test
 from bench.analysis.study import Study
 from bench.intervals import Interval
-from bench.report.charts.effects import MAX_ROWS, draw_effects, effects_title, largest
+from bench.report.charts.effects import MAX_ROWS, draw_effects, effects_title, largest, shown_effects
 from bench.report.charts.style import GREY, TEAL, figure_style
 from bench.report.console_views import show_run
 from bench.report.sections.ablation import PLACES, effect_blocks, effects_json
@@ -352,6 +352,22 @@ def test_titles_name_few_effects_and_count_many() -> None:
     assert effects_title(few[2:]) == "c is not shown to change accuracy"
     many = [effect(f"arm {i}", "latency_ms", 1.5, 2.0 + i, 9.0) for i in range(4)]
     assert effects_title(many) == "4 of 4 variants change latency, most of all arm 3 (5.00\N{MULTIPLICATION SIGN})"
+
+
+def test_the_models_of_a_variant_are_drawn_side_by_side(make_data: MakeData) -> None:
+    study = made(make_data)
+    vit = next(
+        effect for effect in study.effects if effect.measure.name == "accuracy" and effect.contrast.against == "gmlp" and effect.shown
+    )
+    places: list[dict[str, Any]] = [
+        {"model": "gmlp", "attention": "none"},
+        {"model": "vit", "attention": "auto"},
+        {"model": "vit", "attention": "auto", "batch_size": 4},
+    ]
+    several = [dataclasses.replace(vit, contrast=dataclasses.replace(vit.contrast, place=place)) for place in places]
+    study.__dict__["effects"] = several
+    assert [found.contrast.place for found in shown_effects(study)] == places[:2]
+    assert re.fullmatch(r"vit, gMLP \(\S+ points\) and vit, ViT \(\S+ points\) change accuracy", effects_title(several[:2]))
 
 
 def test_the_largest_of_many_effects_are_drawn_shown_ones_first() -> None:

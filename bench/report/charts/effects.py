@@ -9,15 +9,17 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.analysis.effects import QUALITIES, Effect, place_text
+from bench.analysis.effects import QUALITIES, Contrast, Effect, place_text
 from bench.analysis.study import Study
 from bench.report.charts.forest import Row, draw_forest
-from bench.report.charts.style import GREY, TEAL
+from bench.report.charts.style import GREY, TEAL, display_name
 from bench.report.document import FigureBlock
 from bench.report.sections.wording import effect_text, join_names
 from bench.spec import EQUAL, Measure
 
 MAX_ROWS = 12
+MODEL_KEYS = ("model", "attention")
+"""Keys of a place that tell the models of a variant apart."""
 MEASURED_COSTS = ("latency_ms", "activation_bytes", "flops")
 FEW = 2
 """So many shown effects are named in the title."""
@@ -53,6 +55,7 @@ def shown_effects(study: Study) -> list[Effect]:
     """Choose one measure, and one place per part, by rule.
 
     The measure is the first quality, else the first cost; the place the longest n, at inference if the phase varies, then the smallest batch.
+    Where variants have several models, all of them are at that place.
     """
     baselines = {part.name: part.baseline for part in study.plan.parts}
     found = [effect for effect in study.effects if effect.contrast.against == baselines[effect.contrast.part]]
@@ -62,9 +65,20 @@ def shown_effects(study: Study) -> list[Effect]:
     for part in baselines:
         members = [effect for effect in found if effect.contrast.part == part and effect.measure.name == name]
         if members:
-            place = min((effect.contrast for effect in members), key=lambda contrast: _preference(contrast.seq_len, contrast.place)).place
-            chosen += [effect for effect in members if effect.contrast.place == place]
+            first = min((effect.contrast for effect in members), key=lambda contrast: _preference(contrast.seq_len, contrast.place))
+            chosen += [effect for effect in members if _without_model(effect.contrast) == _without_model(first)]
     return chosen
+
+
+def _without_model(contrast: Contrast) -> dict[str, Any]:
+    """Return the place of an effect, whichever model of its variant it is of."""
+    return {key: value for key, value in contrast.place.items() if key not in MODEL_KEYS}
+
+
+def variant_name(effect: Effect) -> str:
+    """Name the variant, and the model where it has several: `2 blocks, ViT`."""
+    model = effect.contrast.place.get("model")
+    return ", ".join(filter(None, (effect.contrast.arm, display_name(model) if model else "")))
 
 
 def largest(effects: Sequence[Effect]) -> list[Effect]:
@@ -82,19 +96,21 @@ def effects_title(effects: Sequence[Effect]) -> str:
     shown = sorted((effect for effect in effects if effect.shown), key=lambda effect: effect.size, reverse=True)
     if not shown:
         return (
-            f"None of {num} variants is shown to change {title}" if num > 1 else f"{effects[0].contrast.arm} is not shown to change {title}"
+            f"None of {num} variants is shown to change {title}"
+            if num > 1
+            else f"{variant_name(effects[0])} is not shown to change {title}"
         )
     if len(shown) <= FEW:
-        names = join_names([f"{effect.contrast.arm} ({effect_text(effect)})" for effect in shown])
+        names = join_names([f"{variant_name(effect)} ({effect_text(effect)})" for effect in shown])
         others = f"; {num - len(shown)} more open" if num > len(shown) else ""
         return f"{names} {'change' if len(shown) > 1 else 'changes'} {title}{others}"
-    return f"{len(shown)} of {num} variants change {title}, most of all {shown[0].contrast.arm} ({effect_text(shown[0])})"
+    return f"{len(shown)} of {num} variants change {title}, most of all {variant_name(shown[0])} ({effect_text(shown[0])})"
 
 
 def _row(effect: Effect, several_parts: bool) -> Row:
     group = effect.contrast.part if several_parts else ""
     return Row(
-        label=effect.contrast.arm,
+        label=variant_name(effect),
         interval=effect.estimate,
         color=TEAL if effect.shown else GREY,
         text=effect_text(effect).removesuffix(" points"),
@@ -103,7 +119,7 @@ def _row(effect: Effect, several_parts: bool) -> Row:
 
 
 def _caption(study: Study, effects: Sequence[Effect], num_rows: int) -> str:
-    places = join_names(list(dict.fromkeys(filter(None, (place_text(effect.contrast.place) for effect in effects)))))
+    places = join_names(list(dict.fromkeys(filter(None, (place_text(_without_model(effect.contrast)) for effect in effects)))))
     baselines = join_names(list(dict.fromkeys(effect.contrast.against for effect in effects)))
     cut = f"; the {num_rows} largest of {len(effects)}" if num_rows < len(effects) else ""
     spreads = join_names(list(dict.fromkeys(effect.spread for effect in effects if effect.spread)))
