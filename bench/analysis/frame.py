@@ -171,7 +171,7 @@ def variant_names(labels: Mapping[str, str], parts: Sequence[Part]) -> dict[str,
     found: dict[str, str] = {}
     for (label, name), used in sorted(places.items(), key=lambda item: -len(item[1])):
         if {"+", "_"} & set(label) and num_names[label] == 1 and name not in of_several_models:
-            free = (text for text in (name, *(f"{name}, {part}" for part in used)) if text not in found.values())
+            free = (text for text in (name, *(f"{name}, {part}" for part in used)) if text not in (*found.values(), *labels.values()))
             found[label] = next(free, label)
     return found
 

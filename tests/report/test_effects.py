@@ -361,13 +361,13 @@ def test_the_models_of_a_variant_are_drawn_side_by_side(make_data: MakeData) -> 
     )
     places: list[dict[str, Any]] = [
         {"model": "gmlp", "attention": "none"},
-        {"model": "vit", "attention": "auto"},
+        {"model": "vit", "attention": "math"},
         {"model": "vit", "attention": "auto", "batch_size": 4},
     ]
     several = [dataclasses.replace(vit, contrast=dataclasses.replace(vit.contrast, place=place)) for place in places]
     study.__dict__["effects"] = several
     assert [found.contrast.place for found in shown_effects(study)] == places[:2]
-    assert re.fullmatch(r"vit, gMLP \(\S+ points\) and vit, ViT \(\S+ points\) change accuracy", effects_title(several[:2]))
+    assert re.fullmatch(r"vit, gMLP \(\S+ points\) and vit, explicit ViT \(\S+ points\) change accuracy", effects_title(several[:2]))
 
 
 def test_the_largest_of_many_effects_are_drawn_shown_ones_first() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.analysis.effects import QUALITIES, Contrast, Effect, place_text
+from bench.analysis.evidence import EXPLICIT
 from bench.analysis.study import Study
 from bench.report.charts.forest import Row, draw_forest
 from bench.report.charts.style import GREY, TEAL, display_name
@@ -18,8 +19,6 @@ from bench.report.sections.wording import effect_text, join_names
 from bench.spec import EQUAL, Measure
 
 MAX_ROWS = 12
-MODEL_KEYS = ("model", "attention")
-"""Keys of a place that tell the models of a variant apart."""
 MEASURED_COSTS = ("latency_ms", "activation_bytes", "flops")
 FEW = 2
 """So many shown effects are named in the title."""
@@ -72,13 +71,17 @@ def shown_effects(study: Study) -> list[Effect]:
 
 def _without_model(contrast: Contrast) -> dict[str, Any]:
     """Return the place of an effect, whichever model of its variant it is of."""
-    return {key: value for key, value in contrast.place.items() if key not in MODEL_KEYS}
+    keys = ("model", "attention") if "model" in contrast.place else ()
+    return {key: value for key, value in contrast.place.items() if key not in keys}
 
 
 def variant_name(effect: Effect) -> str:
     """Name the variant, and the model where it has several: `2 blocks, ViT`."""
-    model = effect.contrast.place.get("model")
-    return ", ".join(filter(None, (effect.contrast.arm, display_name(model) if model else "")))
+    place = effect.contrast.place
+    if "model" not in place:
+        return effect.contrast.arm
+    kernel = f" ({EXPLICIT})" if place.get("attention") == EXPLICIT else ""
+    return f"{effect.contrast.arm}, {display_name(place['model'] + kernel)}"
 
 
 def largest(effects: Sequence[Effect]) -> list[Effect]:
