@@ -143,16 +143,21 @@ def crossing_table() -> str:
     return table(("pair", "cross at n, blocks", "whole model", "gMLP / DeiT at 1025, blocks (whole)", "at 4097"), lines)
 
 
-def time_claims(*, survives: bool = False) -> str:
-    """`5 of 12`: verdicts on claims about time of the three families that are decided; `survives`: those on whether another choice changes them."""
+def time_claims() -> str:
+    """`5 of 12`: verdicts on claims about time of the three families that are decided."""
     found = [
         verdict.answer
         for verdict in run(SEQ).verdicts
-        if verdict.claim.timed
-        and verdict.claim.name.startswith("survives_") == survives
-        and not verdict.about.startswith(("gmlp-s", "deit-s"))
+        if verdict.claim.timed and not verdict.claim.name.startswith("survives_") and not verdict.about.startswith(("gmlp-s", "deit-s"))
     ]
     return f"{sum(answer != 'undecided' for answer in found)} of {len(found)}"
+
+
+def onset(label: str) -> str:
+    """`73 [65, 129]`: the length at which n² takes a tenth of the time, in the shape that is kept."""
+    (found,) = [verdict for verdict in run(SEQ).verdicts if (verdict.claim.name, verdict.about) == ("quadratic_hidden_below", label)]
+    (place,) = found.estimates
+    return f"{place.value.estimate:.0f} [{place.value.low:.0f}, {place.value.high:.0f}]"
 
 
 def wide_times() -> str:
@@ -190,8 +195,10 @@ def families_table() -> str:
     return table(("model", "n", "FLOPs per sample", "peak memory", "time over gMLP's", "accuracy, digits"), lines)
 
 
-def quadratic_share(model: Mapping[str, Any]) -> str:
-    return f"{100 * row(SEQ, **KEPT, **model, seq_len=4097)['flops_quadratic_share']:.0f} %"
+def quadratic_share(model: Mapping[str, Any], *, at: int = 0) -> str:
+    """The n² terms' share of FLOPs: at n = 4097 in the shape that is kept, or at this length with equal parameters."""
+    place = {**PARAMS, "seq_len": at, "budget": PARAMS_PLACES[at][1]} if at else {**KEPT, "seq_len": 4097}
+    return f"{100 * row(SEQ, **place, **model)['flops_quadratic_share']:.0f} %"
 
 
 def exponent_table() -> str:
@@ -235,7 +242,6 @@ FIGURES: Figures = {
     "twin_gmlp": lambda: twin(GMLP),
     "twin_fused": lambda: twin(FUSED_VIT),
     "wide_times": wide_times,
-    "survive_claims": lambda: time_claims(survives=True),
     "matched": matched_table,
     **{f"matched_{policy}": functools.partial(matched_ratio, policy) for policy in POLICIES},
     "matched_shape_params": lambda: matched_params("shape"),
@@ -244,6 +250,10 @@ FIGURES: Figures = {
     "same_params": params_table,
     "share_vit": lambda: quadratic_share(FUSED_VIT),
     "share_gmlp": lambda: quadratic_share(GMLP),
+    "onset_gmlp": lambda: onset("gmlp"),
+    "onset_vit": lambda: onset("vit (auto)"),
+    "share_vit_5m": lambda: quadratic_share(FUSED_VIT, at=1025),
+    "share_gmlp_5m": lambda: quadratic_share(GMLP, at=1025),
     "exponents": exponent_table,
     "memory_crossing": memory_crossing,
 }

@@ -99,10 +99,12 @@ def precision_table() -> str:
 
 
 def scores_table(of: Runs, first: str, parts: Mapping[str, str]) -> str:
-    """Accuracies of variants, a column for each part; `parts` says by header which part it is."""
+    """Accuracies of variants, a column for each part and length; `parts` says by header which part it is."""
     names = arms(of, next(iter(parts.values())))
-    lines = [[arm, *(accuracy(arm_rows(of, part, arm)[0]) for part in parts.values())] for arm in names]
-    return table((first, *parts), lines)
+    lengths = {header: [row["seq_len"] for row in arm_rows(of, part, names[0])] for header, part in parts.items()}
+    headers = [f"{header}, n = {n}" if len(found) > 1 else header for header, found in lengths.items() for n in found]
+    lines = [[arm, *(accuracy(row) for part in parts.values() for row in arm_rows(of, part, arm))] for arm in names]
+    return table((first, *headers), lines)
 
 
 def kernels_table() -> str:
