@@ -62,7 +62,7 @@ def prepare(rows: pandas.DataFrame, parts: Sequence[Part] = ()) -> pandas.DataFr
 
     Added columns:
     `label`: the model, with the attention kernel, requested and recorded, if several were requested. A model whose name has
-    options or several words, and that is one variant of the question while that variant is nothing else, has the variant's name.
+    options or several words, and that is one variant of the question, has the variant's name (see `variant_names`).
     `size`: the budget, with the matching policy if several are used; else the one-width policy or `own size`.
     `batching`: the batch size, or how the batch follows n.
     `variant`: the arms of the plan that the cell belongs to.
@@ -171,8 +171,8 @@ def variant_names(labels: Mapping[str, str], parts: Sequence[Part]) -> dict[str,
     found: dict[str, str] = {}
     for (label, name), used in sorted(places.items(), key=lambda item: -len(item[1])):
         if {"+", "_"} & set(label) and num_names[label] == 1 and name not in of_several_models:
-            free = (text for text in (name, *(f"{name}, {part}" for part in used)) if text not in (*found.values(), *labels.values()))
-            found[label] = next(free, label)
+            taken = {*found.values(), *labels.values()} - {label}
+            found[label] = next((text for text in (name, f"{name}, {', '.join(used)}") if text not in taken), label)
     return found
 
 

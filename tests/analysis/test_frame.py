@@ -27,12 +27,13 @@ LABELS = {"a": "mixer+x=1", "b": "mixer+x=1+short=2", "c": "mixer+x=2", "d": "vi
         ([part("cost", {"one": "a", "same": "a"})], {}),
         ([part("cost", {"both": "ac"})], {}),
         ([part("cost", {"vit": "a", "plain": "d"})], {"mixer+x=1": "vit, cost"}),
+        ([part("cost", {"mixer+x=1": "a"})], {"mixer+x=1": "mixer+x=1"}),
         (
             [part("recall", {"one": "b"}), part("cost", {"one": "a"}), part("copy", {"one": "a"})],
             {"mixer+x=1": "one", "mixer+x=1+short=2": "one, recall"},
         ),
     ],
-    ids=["one", "in two parts", "two names", "two models", "another label", "another model in one part"],
+    ids=["one", "in two parts", "two names", "two models", "another label", "its own label", "another model in one part"],
 )
 def test_a_model_is_named_as_its_variant_where_that_is_unique(parts: list[Part], names: dict[str, str]) -> None:
     assert variant_names(LABELS, parts) == names

@@ -95,6 +95,8 @@ def test_beside_gmlp_only_attention_over_all_tokens_is_compared() -> None:
     mixers = [{**window, "model": f"metaformer+mixer={name}"} for name in ("attention", "window_attention")]
     (times,) = compared(rows_of(*mixers))
     assert (times.reference, [line.label for line in times.lines]) == ("metaformer+mixer=attention", ["metaformer+mixer=window_attention"])
+    (times,) = compared(rows_of(*mixers, transformer))
+    assert times.reference == "metaformer+mixer=attention"  # in the block of the other mixers
 
 
 def test_sizes_as_given_are_compared_only_if_published_as_equal() -> None:

@@ -163,6 +163,19 @@ def test_of_too_many_relative_times_the_fastest_are_drawn_and_the_slowest(make_d
     assert drawn is not None
     by_time = [line.label for line in data.relative_times[0].lines]
     assert drawn.missing == tuple(by_time[MAX_LINES - 1 : -1]) != ()
+    drawn_lines = relative_lines(data.relative_times[0], series_styles(data.frame["label"]))
+    assert [line.label for line in drawn_lines][1:] == [*by_time[: MAX_LINES - 1], by_time[-1]]
+
+
+@pytest.mark.parametrize(("num", "num_panels"), [(2, 2), (1, 1)])
+def test_a_matching_of_few_lengths_has_no_panel(num: int, num_panels: int, make_data: MakeData) -> None:
+    data = make_data()
+    few = times(line("gmlp", (SLOW,) * num), match="params", reference="vit")
+    data.__dict__["relative_times"] = [times(line("gmlp", (SLOW,) * 4), reference="vit"), few]
+    with figure_style():
+        drawn = draw_relative_time(data)
+    assert drawn is not None
+    assert len(drawn.figure.axes) == num_panels
 
 
 def memory_rows(bytes_by_label: dict[str, Sequence[float]]) -> pandas.DataFrame:

@@ -300,7 +300,7 @@ def test_a_quick_run_shows_nothing_in_its_figure(make_data: MakeData) -> None:
     with figure_style():
         figure = draw_effects(made(make_data, quick=True, num_seeds=1))
     assert figure is not None
-    assert figure.title == "None of 2 variants is shown to change accuracy"
+    assert figure.title == "None of 2 effects on accuracy is shown"
     assert {color for _, color in rows_of(figure.figure).values()} == {GREY}
 
 
@@ -351,7 +351,7 @@ def test_titles_name_few_effects_and_count_many() -> None:
     assert effects_title(few) == "b (-5.0 points) and a (+2.0 points) change accuracy; 1 more open"
     assert effects_title(few[2:]) == "c is not shown to change accuracy"
     many = [effect(f"arm {i}", "latency_ms", 1.5, 2.0 + i, 9.0) for i in range(4)]
-    assert effects_title(many) == "4 of 4 variants change latency, most of all arm 3 (5.00\N{MULTIPLICATION SIGN})"
+    assert effects_title(many) == "4 of 4 effects on latency are shown, the largest of arm 3 (5.00\N{MULTIPLICATION SIGN})"
 
 
 def test_the_models_of_a_variant_are_drawn_side_by_side(make_data: MakeData) -> None:

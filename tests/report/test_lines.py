@@ -37,6 +37,20 @@ def test_a_long_name_leaves_room_for_the_plot(label: str) -> None:
     assert all(part.startswith("+") for part in text.get_text().splitlines()[1:]) or "+" not in label
 
 
+@pytest.mark.parametrize(
+    ("label", "lines"),
+    [
+        ("state space, state 64", ["state space,", "state 64"]),
+        ("low-rank attention, 16", ["low-rank attention,", "16"]),
+        ("a name of very many words, and more", ["a name of very many", "words, and more"]),
+    ],
+)
+def test_a_name_breaks_after_a_comma_if_that_suffices(label: str, lines: list[str]) -> None:
+    _, (axis,) = panels(1, [label])
+    label_ends(axis, [Line(label=label, style=series_styles(["gmlp"])["gmlp"], x=[1, 2], y=[1, 2])])
+    assert axis.texts[0].get_text().splitlines() == lines
+
+
 def test_labels_with_room_stay_at_their_lines() -> None:
     assert spread([0.2, 0.8, 0.5], [0.1, 0.1, 0.1]) == pytest.approx([0.2, 0.8, 0.5])
     assert spread([0.5, 0.5], [0.1, 0.1]) == pytest.approx([0.45, 0.55])

@@ -10,13 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.analysis.effects import QUALITIES, Contrast, Effect, place_text
-from bench.analysis.evidence import EXPLICIT
 from bench.analysis.study import Study
 from bench.report.charts.forest import Row, draw_forest
 from bench.report.charts.style import GREY, TEAL, display_name
 from bench.report.document import FigureBlock
 from bench.report.sections.wording import effect_text, join_names
-from bench.spec import EQUAL, Measure
+from bench.spec import AUTO, EQUAL, NO_ATTENTION, Measure
 
 MAX_ROWS = 12
 MEASURED_COSTS = ("latency_ms", "activation_bytes", "flops")
@@ -80,7 +79,7 @@ def variant_name(effect: Effect) -> str:
     place = effect.contrast.place
     if "model" not in place:
         return effect.contrast.arm
-    kernel = f" ({EXPLICIT})" if place.get("attention") == EXPLICIT else ""
+    kernel = "" if place.get("attention") in (None, AUTO, NO_ATTENTION) else f" ({place['attention']})"
     return f"{effect.contrast.arm}, {display_name(place['model'] + kernel)}"
 
 
@@ -98,16 +97,12 @@ def effects_title(effects: Sequence[Effect]) -> str:
     title, num = effects[0].measure.title, len(effects)
     shown = sorted((effect for effect in effects if effect.shown), key=lambda effect: effect.size, reverse=True)
     if not shown:
-        return (
-            f"None of {num} variants is shown to change {title}"
-            if num > 1
-            else f"{variant_name(effects[0])} is not shown to change {title}"
-        )
+        return f"None of {num} effects on {title} is shown" if num > 1 else f"{variant_name(effects[0])} is not shown to change {title}"
     if len(shown) <= FEW:
         names = join_names([f"{variant_name(effect)} ({effect_text(effect)})" for effect in shown])
         others = f"; {num - len(shown)} more open" if num > len(shown) else ""
         return f"{names} {'change' if len(shown) > 1 else 'changes'} {title}{others}"
-    return f"{len(shown)} of {num} variants change {title}, most of all {variant_name(shown[0])} ({effect_text(shown[0])})"
+    return f"{len(shown)} of {num} effects on {title} are shown, the largest of {variant_name(shown[0])} ({effect_text(shown[0])})"
 
 
 def _row(effect: Effect, several_parts: bool) -> Row:
