@@ -311,7 +311,7 @@ def test_a_malformed_request_gets_one_clear_line_and_writes_nothing(
         "a reference without FLOPs to match": ("--reference needs --match flops", "add --match flops"),
         "matching of sizes that are set": ("--match needs a budget, but --width sets the sizes", "leave --width out"),
         "a batch of less than one sample": ("--seq 65", "try --batch-tokens 65"),
-        "power without a stored run": ("no full run of text below results/", "measure it first: bench ablate text"),
+        "power without a stored run": ("no full run of headline below results/", "measure it first: bench ablate headline"),
         "power with the default seed": ("--seed does not go with --power", "leave --seed out"),
         "power with an executor": ("--on does not go with --power", "measures nothing", "leave --on out"),
         "export of curves without training": ("trains no model", "leave tensorboard out"),

@@ -17,7 +17,7 @@ COMMITTED = {
         *("control", "control_cifar10", "training_speed", "sequence_length", "published_pairs"),
     ),
     "2026-11-21": ("token_mixing", "vision_recipe", "reverse", "reverse_longer"),
-    "2026-11-22": ("peers", "longest_kept", "cifar10_65_kept", "three_families_kept"),
+    "2026-11-22": ("longest_kept", "cifar10_65_kept", "three_families_kept"),
     "2026-11-24": ("trec",),
 }
 """By date and name: a folder of results also holds what its user measures, finished or not."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 
@@ -30,7 +31,7 @@ PRECISION = "2026-11-25_cpu_precision"
 POSITIONS = "2026-11-26_cpu_positions"
 SCALE = "2026-11-26_cpu_scale"
 ATTENTION = ("2026-11-26_cpu_attention_cost", "2026-11-26_cpu_attention_accuracy")
-TEXT = ("2026-11-26_cpu_text", "2026-11-26_cpu_text_masked")
+TEXT = ("2026-11-26_cpu_text", "2026-11-26_cpu_text_masked", "2026-11-26_cpu_text_imdb")
 MODES = ("2026-11-26_cpu_architecture_mode_cost", "2026-11-26_cpu_architecture_mode_accuracy")
 KERNELS = (("backends", "auto"), ("masks", "no mask"))
 """Parts of the question about attention that are timed, and their baselines."""
@@ -102,7 +103,7 @@ def scores_table(of: Runs, first: str, parts: Mapping[str, str]) -> str:
     """Accuracies of variants, a column for each part and length; `parts` says by header which part it is."""
     names = arms(of, next(iter(parts.values())))
     lengths = {header: [row["seq_len"] for row in arm_rows(of, part, names[0])] for header, part in parts.items()}
-    headers = [f"{header}, n = {n}" if len(found) > 1 else header for header, found in lengths.items() for n in found]
+    headers = [f"{header}, n = {n:.0f}" if len(found) > 1 else header for header, found in lengths.items() for n in found]
     lines = [[arm, *(accuracy(row) for part in parts.values() for row in arm_rows(of, part, arm))] for arm in names]
     return table((first, *headers), lines)
 
@@ -170,7 +171,9 @@ FIGURES: Figures = {
     "kernels": kernels_table,
     "answers": answers_table,
     "text": lambda: scores_table(TEXT, "model", {part: part for part in ("nested expressions", "TREC", "SST-2")}),
+    "imdb": lambda: scores_table(TEXT, "model", {"IMDb": "IMDb"}),
     "masked_tokens": lambda: scores_table(TEXT, "model", {"hidden tokens": "masked tokens"}),
+    **{f"imdb_{n}": functools.partial(difference, TEXT, "IMDb", "gMLP", "Transformer", n) for n in (64, 128)},
     "masked_difference": lambda: difference(TEXT, "masked tokens", "Transformer", "gMLP"),
     "nested_difference": lambda: difference(TEXT, "nested expressions", "gMLP", "Transformer"),
     "text_outcomes": lambda: outcomes(TEXT),

@@ -93,9 +93,9 @@ def effect(of: Runs, part: str, arm: str, against: str, measure: str, seq_len: i
     return found[0]
 
 
-def difference(of: Runs, part: str, arm: str, against: str) -> str:
+def difference(of: Runs, part: str, arm: str, against: str, seq_len: int | None = None) -> str:
     """`-4.2 points [-7.6, -0.9]`, with an interval that holds for all comparisons of the run on this measure together."""
-    found = effect(of, part, arm, against, "accuracy").estimate
+    found = effect(of, part, arm, against, "accuracy", seq_len).estimate
     return f"{100 * found.estimate:+.1f} points [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
 
 

@@ -65,7 +65,7 @@ def test_no_page_rests_on_a_superseded_run(page: Path) -> None:
 
 
 def test_a_superseded_run_has_no_figures() -> None:
-    before, times_before = "2026-11-22_cpu_peers", "2026-11-20_cpu_digits"
+    before, times_before = "2026-11-20_cpu_main_job", "2026-11-20_cpu_digits"
     assert (superseded()[before], superseded()[times_before]) == ("all", "times")
     for read in (
         lambda: run(before),

@@ -93,13 +93,13 @@ def test_no_pair_gives_no_figure(make_data: MakeData) -> None:
     assert draw_quality(make_data(metrics=("params", "latency"))) is None
 
 
-def test_a_question_leaves_its_one_pair_to_its_effects(make_data: MakeData) -> None:
-    for budgets, is_drawn in (((250_000,), False), ((250_000, 1_000_000), True)):
-        study = trained(make_data, change=apart, budgets=budgets)
-        arms = tuple(PlannedArm(name=model, cells=tuple(rows["cell_id"])) for model, rows in study.rows.groupby("model"))
-        part = Part(name="models", match="params", batching="", cells=tuple(study.rows["cell_id"]), arms=arms, baseline="vit")
-        asked = replace(study, plan=replace(study.plan, parts=(part,)))
-        assert (draw_quality(asked) is not None) is is_drawn
+@pytest.mark.parametrize(("variants", "is_drawn"), [("model", False), ("budget", True)])
+def test_a_question_leaves_pairs_of_its_variants_to_its_effects(variants: str, is_drawn: bool, make_data: MakeData) -> None:
+    study = trained(make_data, change=apart)
+    arms = tuple(PlannedArm(name=str(name), cells=tuple(rows["cell_id"])) for name, rows in study.rows.groupby(variants))
+    part = Part(name="p", match="params", batching="", cells=tuple(study.rows["cell_id"]), arms=arms, baseline=arms[0].name)
+    asked = replace(study, plan=replace(study.plan, parts=(part,)))
+    assert (draw_quality(asked) is not None) is is_drawn
 
 
 def step(gain: float, *, is_shown: bool) -> Step:

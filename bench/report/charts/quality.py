@@ -51,7 +51,7 @@ class Step:
 def draw_quality(study: Study) -> FigureBlock | None:
     """Draw cost against quality; None unless gMLP and attention were trained at one size.
 
-    A single pair of a question's variants is left to the figure of effects, whose intervals are the question's own.
+    Pairs of a question's variants are left to the figure of effects, whose intervals are the question's own.
     """
     found = _compared(study)
     steps = steps_of(found) if found else []
@@ -60,8 +60,9 @@ def draw_quality(study: Study) -> FigureBlock | None:
     task, recipe = (steps[0].gmlp[key] for key in ("task", "recipe"))
     rows = found.rows[(found.rows["task"] == task) & (found.rows["recipe"] == recipe)]
     steps = [step for step in steps if (step.gmlp["task"], step.gmlp["recipe"]) == (task, recipe)]
-    variants = {cell_id for part in study.plan.parts for arm in part.arms for cell_id in arm.cells}
-    if len(steps) == 1 and {steps[0].gmlp["cell_id"], steps[0].attention["cell_id"]} <= variants:
+    arm_of = {cell_id: arm.name for part in study.plan.parts for arm in part.arms for cell_id in arm.cells}
+    pairs = [(arm_of.get(step.gmlp["cell_id"]), arm_of.get(step.attention["cell_id"])) for step in steps]
+    if all(first and second and first != second for first, second in pairs):
         return None
     styles = series_styles(study.frame["label"])
     labels = study.frame.drop_duplicates("model").set_index("model")["label"]
