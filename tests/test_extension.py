@@ -155,7 +155,7 @@ def test_one_file_is_an_ablation(tmp_path: Path) -> None:
         "name": "suffices",
         "question": "Does a file suffice?",
         "cost": "seconds on a CPU; a GPU the same.",
-        "last": f"{found['run']}: 1 undecided",
+        "last": f"{found['run']}, a first look: 1 undecided",
     }
 
 
