@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from bench import numbers
@@ -21,6 +21,7 @@ from tests.docs.reading import (
     effect,
     exact,
     interval_text,
+    num_outcomes,
     outcomes,
     run,
     table,
@@ -80,12 +81,12 @@ def answers_table() -> str:
     """How predictions fared, and what the answers took."""
     lines = []
     for question, answers in ANSWERS.items():
-        counts = [sum(map(int, re.findall(rf"(\d+) {answer}", "; ".join(map(outcomes, answers))))) for answer in ANSWER_WORDS]
+        counts = sum(map(num_outcomes, answers), Counter())
         records = [record for of in answers for record in together(of).records]
         trained = [record for record in records if record.metric in TRAININGS]
         hours = sum(record.outcome.duration_s or 0 for record in records) / 3600
         flops = sum(record.outcome.values.get("train_flops") or 0 for record in trained)
-        fared = [str(num) if any(counts) else "" for num in counts]
+        fared = [str(counts[answer]) if counts else "" for answer in ANSWER_WORDS]
         lines.append([f"`{question}`", *fared, f"{hours:.1f}", str(len(trained)), numbers.count(flops) if flops else ""])
     return table(("question", *ANSWER_WORDS, "hours", "trainings", "their FLOPs"), lines)
 

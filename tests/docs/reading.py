@@ -123,11 +123,15 @@ def exponent(of: Runs, shorter: int, cells: Iterable[str], column: str = "latenc
     return f"{found.estimate:.2f} [{found.low:.2f}, {found.high:.2f}]"
 
 
-def outcomes(of: Runs, *parts: str) -> str:
-    """`18 supported, 6 undecided`, of a question or of some of its parts."""
+def num_outcomes(of: Runs, *parts: str) -> Counter[str]:
     known = together(of)
     pairs = zip(known.prediction_verdicts, known.predictions, strict=True)
-    counts = Counter(verdict.answer for verdict, asked in pairs if not asked.is_target and (not parts or asked.part in parts))
+    return Counter(verdict.answer for verdict, asked in pairs if not asked.is_target and (not parts or asked.part in parts))
+
+
+def outcomes(of: Runs, *parts: str) -> str:
+    """`18 supported, 6 undecided`, of a question or of some of its parts."""
+    counts = num_outcomes(of, *parts)
     return ", ".join(f"{counts[answer]} {answer}" for answer in ANSWER_WORDS if counts[answer])
 
 
