@@ -8,14 +8,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench import numbers
+from bench.analysis.diff import compare_two
 from bench.analysis.growth import Growth
 from bench.report.sections.answer import answer_sentences
-from tests.docs.reading import FAMILIES, Figures, accuracy, exponent, interval_text, ratio, row, rows, run, table
+from bench.running.store import read_run
+from tests.docs.reading import FAMILIES, RESULTS, Figures, accuracy, exponent, interval_text, ratio, row, rows, run, table
 
 SEQ, CROSSING, PAIRS = "2026-11-23_cpu_sequence_length", "2026-11-23_cpu_memory_crossing", "2026-11-20_cpu_published_pairs"
 EXPLICIT = "2026-11-23_cpu_explicit_4097"
 THREE = "2026-11-23_cpu_three_families"
-INTEL = "2026-11-26_cpu_sequence_length"
+INTEL, INTEL_AGAIN = "2026-11-26_cpu_sequence_length", "2026-11-26_cpu_sequence_length_repeat"
 LENGTHS = (17, 65, 129, 257, 513, 1025, 2049, 4097)
 GMLP, LINEAR = {"model": "gmlp"}, {"model": "metaformer+mixer=linear_attention"}
 FUSED_VIT, EXPLICIT_VIT = {"model": "vit", "attention": "auto"}, {"model": "vit", "attention": "math"}
@@ -76,6 +78,17 @@ def intel_table() -> str:
         lines.append([str(n), *ratios, ratio(INTEL, *pair, of=num) if n in matched else ""])
     headers = ("n", "gMLP / fused", "gMLP / explicit", "linear attention / fused", "gMLP / fused, equal parameters")
     return table(headers, lines, left=0)
+
+
+def linear_time() -> str:
+    """Linear attention's over fused attention's at the longest length, one shape each; plain interval."""
+    return ratio(INTEL, *({**KEPT, **model, "seq_len": LENGTHS[-1]} for model in (LINEAR, FUSED_VIT)))
+
+
+def repeat() -> str:
+    """`1 of 151`: latencies that are shown to differ when the question is measured again on one host."""
+    judged = [cell for cell in compare_two(*(read_run(RESULTS / name) for name in (INTEL, INTEL_AGAIN))).cells if cell.ratio is not None]
+    return f"{sum(cell.verdict in ('faster', 'slower') for cell in judged)} of {len(judged)}"
 
 
 def headline() -> str:
@@ -247,6 +260,8 @@ FIGURES: Figures = {
     "matched_shape_params": lambda: matched_params("shape"),
     "kept": kept_table,
     "intel": intel_table,
+    "linear_4097": linear_time,
+    "repeat": repeat,
     "same_params": params_table,
     "share_vit": lambda: quadratic_share(FUSED_VIT),
     "share_gmlp": lambda: quadratic_share(GMLP),

@@ -18,7 +18,7 @@ from bench.running.store import read_run
 from tests.report.test_answer import RESULTS, RUNS
 
 pytestmark = pytest.mark.slow
-LARGEST = ("2026-11-20_cpu_sequence_length", "2026-11-23_cpu_peers")
+LARGEST = ("2026-11-23_cpu_sequence_length", "2026-11-23_cpu_peers")
 MAX_BYTES = 1_000_000
 MAX_LINES = 150
 
