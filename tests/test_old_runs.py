@@ -16,7 +16,7 @@ COMMITTED = {
         *("main_job", "three_families", "cifar10_17", "cifar10_65", "digits", "recall", "copy"),
         *("control", "control_cifar10", "training_speed", "published_pairs"),
     ),
-    "2026-11-21": ("token_mixing", "vision_recipe", "reverse", "reverse_longer"),
+    "2026-11-21": ("vision_recipe", "reverse", "reverse_longer"),
     "2026-11-22": ("longest_kept", "cifar10_65_kept", "three_families_kept"),
     "2026-11-24": ("trec",),
 }

@@ -20,7 +20,8 @@ from bench.spec import PLAN, RequestError
 from tests.report.test_answer import RESULTS
 from tests.test_cli import answered
 
-VISION, MIXING, COST = "2026-11-21_cpu_vision_recipe", "2026-11-21_cpu_token_mixing", "2026-11-23_cpu_token_mixing"
+VISION = "2026-11-21_cpu_vision_recipe"
+COPY, COST, OLDER_COST = "2026-11-25_cpu_escape_copy", "2026-11-25_cpu_escape_cost", "2026-11-24_cpu_escape"
 WIDTH = 100
 
 
@@ -75,16 +76,16 @@ def test_json_has_what_the_table_has(vision: PowerAnalysis) -> None:
 
 
 def test_each_part_comes_from_the_newest_run_that_measured_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (MIXING, COST):
+    for name in (COPY, COST, OLDER_COST):
         shutil.copytree(RESULTS / name, tmp_path / "results" / name)
     monkeypatch.chdir(tmp_path)
-    folders = full_runs_of("token_mixing")
-    assert [folder.name for folder in folders] == [COST, MIXING]
-    found = power_analysis("token_mixing", [study(read_run(folder)) for folder in folders])
-    assert found.runs == (COST, MIXING)
+    folders = full_runs_of("escape")
+    assert [folder.name for folder in folders] == [COPY, COST, OLDER_COST]
+    found = power_analysis("escape", [study(read_run(folder)) for folder in folders])
+    assert found.runs == (COPY, COST)
     by_part = {need.prediction.part: {n.unit for n in found.needs if n.prediction.part == need.prediction.part} for need in found.needs}
-    assert by_part == {"cost against n": {"rounds", ""}, "copy from n / 2 tokens away": {"seeds"}, "images": {"seeds"}}
-    assert len(found.needs) == 24
+    assert by_part == {"cost against n": {"rounds", ""}, "copy from n / 2 tokens away": {"seeds"}}
+    assert len(found.needs) == 21
 
 
 def test_quick_runs_and_unreadable_plans_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
