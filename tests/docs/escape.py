@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+
+from pandas import DataFrame
 
 from bench import numbers
 from bench.analysis.crossover import Crossovers
@@ -107,7 +108,7 @@ def fronts_table() -> str:
     """The mixers on the front of accuracy against each cost, cheapest first; those that are on it for certain are bold."""
     lines = []
     for of, parts in ((IMAGES_RUN, (IMAGES,)), (ESCAPE, (RECALL, COPY, QUESTIONS))):
-        found = [front(of, cost) for cost in FRONT_COSTS.values()]
+        found = [row_values(on_front(trained(of, cost))) for cost in FRONT_COSTS.values()]
         for part in parts:
             for row in arm_rows(of, part, FUSED):
                 cells = [
@@ -118,10 +119,11 @@ def fronts_table() -> str:
     return table(("accuracy in", *FRONT_COSTS), lines, left=4)
 
 
-def front(of: Runs, cost: str) -> Sequence[Row]:
+def trained(of: Runs, cost: str) -> DataFrame:
+    """Every trained mixer with its accuracy, this cost (`x`) and its place on the front."""
     known = together(of)
     names = {cell: arm.name for part in known.plan.parts for arm in part.arms for cell in arm.cells}
-    return row_values(on_front(front_of(known, choose_axes(cost, "accuracy"), {}, names).rows))
+    return front_of(known, choose_axes(cost, "accuracy"), {}, names).rows
 
 
 def lead_on_images(arm: str, n: int) -> str:

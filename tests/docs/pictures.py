@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 import re
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bench.analysis.crossover import closed_pairs
+from bench.analysis.pareto import ON, PERHAPS_ON
 from bench.analysis.relative import RelativeTimes, main_rows
 from bench.analysis.scope import scopes_of
+from bench.analysis.series import row_values
 from bench.planning.build import build_plan
 from bench.report.charts.against_length import (
     fill_memory_panel,
@@ -24,11 +27,12 @@ from bench.report.charts.against_length import (
     relative_title,
 )
 from bench.report.charts.crossing import crossing_figure, crossing_title, pairs_of
-from bench.report.charts.lines import Line, panels
-from bench.report.charts.style import DARK, SeriesStyle, display_name, figure_style, series_styles
+from bench.report.charts.lines import Line, label_ends, panels
+from bench.report.charts.style import DARK, GREY, PAPER, SeriesStyle, display_name, figure_style, series_styles
 from bench.report.images import image_of
 from bench.spec import Recipe, Settings
-from tests.docs.reading import run
+from tests.docs import escape
+from tests.docs.reading import Row, arm_rows, run
 from tests.requested import parse_request
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "figures"
@@ -37,10 +41,19 @@ PUBLISHED = "gmlp-ti,gmlp-s,gmlp-b,deit-ti,deit-s,deit-b"
 PANEL = 4.7, 3.3
 """Width and height in inches; README shows two beside each other."""
 TITLE_CHARACTERS = 50
+QUALITY_TASKS = {
+    escape.IMAGES: "photographs, n = 256",
+    escape.RECALL: "recall, n = 256",
+    escape.QUESTIONS: "questions, n = 32",
+}
+QUALITY_PANEL, BAR_OPACITY = (4.0, 2.6), 0.5
+ON_FRONT = (ON, PERHAPS_ON)
+COST_MARGIN, COST_TICKS = 1.15, (0.1, 0.2, 0.5, 1, 2, 5, 10)
 COORDINATES, DECIMALS = re.compile(r' (?:d|x|y)="[^"]*"|translate\([^)]*\)'), re.compile(r"(?<=\.\d)\d+")
 """Points and offsets: a tenth is finer than any screen, and shrinks a file by a third."""
 STYLE_ENDS = "</style>"
-COMMENTS = re.compile(r"\n *<!--.*?-->", re.DOTALL)
+COMPACT = ((r"\n *<!--.*?-->", ""), (r"\s*\n\s*", "\n"), (r'<g id="[^"]*"', "<g"), (r"\bDejaVuSans-", "d"), ("xlink:href", "href"))
+"""What is left out or written shorter: comments, indents, names of groups that nothing refers to, of glyphs."""
 
 
 def draw_hero() -> Figure:
@@ -84,13 +97,67 @@ def draw_flops_crossing() -> Figure:
     return figure
 
 
-PICTURES: Mapping[str, Callable[[], Figure]] = {"hero": draw_hero, "flops-crossing": draw_flops_crossing}
+def draw_quality_against_cost() -> Figure:
+    """Accuracy of every mixer against its cost over fused attention's: tasks side by side, costs below each other.
+
+    Attention and the mixers on a front are named, and filled if they are on it for certain.
+    """
+    known = {(task, cost): _quality_points(task, column) for cost, column in escape.FRONT_COSTS.items() for task in QUALITY_TASKS}
+    names = dict.fromkeys(point["label"] for found in known.values() for point in found if _is_named(point))
+    styles = series_styles(list(names)) | {"": SeriesStyle(color=GREY, marker=".", line="-")}
+    width, height = QUALITY_PANEL
+    figure, axes = panels(len(known), list(names), width=width, height=height, across=len(QUALITY_TASKS))
+    for place, (axis, ((task, cost), points)) in enumerate(zip(axes, known.items(), strict=True)):
+        (reference,) = [point["x"] for point in points if point["label"] == escape.FUSED]
+        named = []
+        for point in sorted(points, key=_is_named):
+            x, y, label = point["x"] / reference, point["accuracy"], point["label"] if _is_named(point) else ""
+            low, high = max(0.0, point["y_low"]), min(1.0, point["y_high"])
+            axis.vlines(x, low, high, color=styles[label].color, linewidth=0.8, alpha=BAR_OPACITY)
+            face = PAPER if label and point["front"] != ON else styles[label].color
+            axis.plot(x, y, linestyle="", marker=styles[label].marker, color=styles[label].color, markerfacecolor=face)
+            named += [Line(label=label, style=styles[label], x=[x], y=[y])] if label else []
+        _set_cost_axis(axis, [point["x"] / reference for point in points])
+        axis.set_xlabel(f"{cost.removeprefix('by ')} over fused attention's")
+        axis.set_ylabel("" if place % len(QUALITY_TASKS) else "accuracy")
+        axis.set_title(QUALITY_TASKS[task] if place < len(QUALITY_TASKS) else "")
+        label_ends(axis, named)
+    return figure
+
+
+def _is_named(point: Row) -> bool:
+    return point["front"] in ON_FRONT or point["label"] == escape.FUSED
+
+
+def _quality_points(task: str, column: str) -> list[Row]:
+    """The trained mixers of a part, at its longest length."""
+    of = escape.IMAGES_RUN if task == escape.IMAGES else escape.ESCAPE
+    longest = arm_rows(of, task, escape.FUSED)[-1]
+    return [row for row in row_values(escape.trained(of, column)) if (row["task"], row["seq_len"]) == (longest["task"], longest["seq_len"])]
+
+
+def _set_cost_axis(axis: Axes, costs: Sequence[float]) -> None:
+    low, high = min(costs) / COST_MARGIN, max(costs) * COST_MARGIN
+    axis.set_xscale("log")
+    axis.set_xlim(low, high)
+    ticks = [tick for tick in COST_TICKS if low <= tick <= high]
+    axis.set_xticks(ticks, [f"{tick:g}×" for tick in ticks])
+    axis.set_xticks([], minor=True)
+
+
+PICTURES: Mapping[str, Callable[[], Figure]] = {
+    "hero": draw_hero,
+    "flops-crossing": draw_flops_crossing,
+    "quality-against-cost": draw_quality_against_cost,
+}
 
 
 def drawn(name: str) -> dict[Path, bytes]:
     """The files of one picture."""
     with figure_style(), matplotlib.rc_context({"svg.fonttype": "path"}):
-        light = COORDINATES.sub(lambda found: DECIMALS.sub("", found[0]), COMMENTS.sub("", image_of(PICTURES[name](), "svg").decode()))
+        light = COORDINATES.sub(lambda found: DECIMALS.sub("", found[0]), image_of(PICTURES[name](), "svg").decode())
+    for pattern, shorter in COMPACT:
+        light = re.sub(pattern, shorter, light, flags=re.DOTALL)
     dark = "".join(
         f'[style*="{part}: {color}"] {{{part}: {replacement} !important}}\n'
         for color, replacement in DARK.items()

@@ -11,7 +11,7 @@ from tests.docs.figures import FIGURES, PLACE, filled, pages
 from tests.docs.pictures import PICTURES, drawn
 from tests.docs.reading import effect, ratio_of_cells, run, superseded
 
-MAX_BYTES = 90_000
+MAX_BYTES = 160_000
 INTERVAL = re.compile(r"\[[-+]?\d[\d.]*, [-+]?\d[\d.]*\]")
 """As in `1.23 [1.20, 1.25]`: what an interval looks like."""
 OPENING = re.compile(r"<!--=([a-z0-9_]+)-->")
