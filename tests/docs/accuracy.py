@@ -45,7 +45,8 @@ TRAINING_SPEED = "2026-11-20_cpu_training_speed"
 TRAINING_SPEED_4M = "2026-11-26_cpu_training_speed_4m_bf16"
 TRAINING_SPEED_OTHER_HOST = {"fp32": "2026-11-25_cpu_training_speed_4m", "bf16": "2026-11-25_cpu_training_speed_4m_bf16"}
 TOKEN_MIXING = ("2026-11-26_cpu_token_mixing_cost", "2026-11-26_cpu_token_mixing_accuracy")
-VISION, GATING = "2026-11-21_cpu_vision_recipe", "2026-11-25_cpu_spatial_gating"
+VISION, VISION_WHOLE = "2026-11-21_cpu_vision_recipe", "2026-11-26_cpu_vision_recipe_whole"
+GATING = "2026-11-25_cpu_spatial_gating"
 
 
 @functools.cache
@@ -315,6 +316,17 @@ def vision_table() -> str:
     return table(("variant", "accuracy", "against basic", "training FLOPs"), lines)
 
 
+def whole_table() -> str:
+    """How far the recipes reach on all photographs, beside the bands of their source."""
+    (part,) = run(VISION_WHOLE).plan.parts
+    lines = []
+    for arm in part.arms:
+        (found,) = arm_rows(VISION_WHOLE, part.name, arm.name)
+        scores = (accuracy(found), numbers.fraction(found["train_accuracy"]))
+        lines.append([arm.name, arm.facts.get("the source's band", ""), *scores, numbers.count(found["train_flops"])])
+    return table(("variant", "the source's band", "accuracy", "on training data", "training FLOPs"), lines, left=2)
+
+
 def gating_table() -> str:
     part, base = "photographs", "multiplicative, split"
     titles = {
@@ -362,6 +374,8 @@ FIGURES: Figures = {
     "gate_in_bf16": lambda: ", ".join(gate_in_bf16(n) for n in (17, 65, 257)),
     "vision": vision_table,
     "vision_outcomes": lambda: outcomes(VISION),
+    "vision_whole": whole_table,
+    "vision_whole_outcomes": lambda: outcomes(VISION_WHOLE),
     "teacher_flops": lambda: numbers.significant(
         effect(VISION, VISION_PART, "convolutional teacher", "basic", "train_flops").estimate.estimate, 2
     ),

@@ -47,7 +47,7 @@ ANSWERS: Mapping[str, tuple[Runs, ...]] = {
     "token_mixing": (("2026-11-26_cpu_token_mixing_cost", "2026-11-26_cpu_token_mixing_accuracy"),),
     "escape": (ESCAPE, IMAGES_RUN),
     "spatial_gating": ("2026-11-25_cpu_spatial_gating",),
-    "vision_recipe": ("2026-11-21_cpu_vision_recipe",),
+    "vision_recipe": ("2026-11-21_cpu_vision_recipe", "2026-11-26_cpu_vision_recipe_whole"),
     "peers": ("2026-11-23_cpu_peers",),
     "precision": (PRECISION,),
     "attention": (ATTENTION,),
