@@ -84,7 +84,8 @@ def answers_table() -> str:
         counts = sum(map(num_outcomes, answers), Counter())
         records = [record for of in answers for record in together(of).records]
         trained = [record for record in records if record.metric in TRAININGS]
-        hours = sum(record.outcome.duration_s or 0 for record in records) / 3600
+        # a training that was interrupted lasted only its last stretch, but took what its checkpoint knows
+        hours = sum(max(record.outcome.duration_s or 0, record.outcome.values.get("train_s") or 0) for record in records) / 3600
         flops = sum(record.outcome.values.get("train_flops") or 0 for record in trained)
         fared = [str(counts[answer]) if counts else "" for answer in ANSWER_WORDS]
         lines.append([f"`{question}`", *fared, f"{hours:.1f}", str(len(trained)), numbers.count(flops) if flops else ""])
