@@ -295,7 +295,7 @@ def token_mixing_table() -> str:
     return table(("mixer", "copy, n = 16", "32", "64", "digits", "time", "activations", "exponent of time"), lines)
 
 
-VISION_PART = "added to the basic recipe"
+VISION_PART, WHOLE = "added to the basic recipe", "the whole training set"
 
 
 def vision_table() -> str:
@@ -376,6 +376,14 @@ FIGURES: Figures = {
     "vision_outcomes": lambda: outcomes(VISION),
     "vision_whole": whole_table,
     "vision_whole_outcomes": lambda: outcomes(VISION_WHOLE),
+    **{
+        f"whole_{name}": functools.partial(difference, VISION_WHOLE, WHOLE, arm, against)
+        for name, arm, against in (
+            ("crop", "crop and flip", "basic"),
+            ("stem", "convolutional stem", "basic"),
+            ("teacher", "full recipe", "convolutional stem, crop and flip"),
+        )
+    },
     "teacher_flops": lambda: numbers.significant(
         effect(VISION, VISION_PART, "convolutional teacher", "basic", "train_flops").estimate.estimate, 2
     ),
