@@ -29,6 +29,7 @@ from bench.report.charts.against_length import (
 from bench.report.charts.crossing import crossing_figure, crossing_title, pairs_of
 from bench.report.charts.lines import Line, label_ends, panels
 from bench.report.charts.style import DARK, GREY, PAPER, SeriesStyle, display_name, figure_style, series_styles
+from bench.report.charts.ticks import RATIOS
 from bench.report.images import image_of
 from bench.spec import Recipe, Settings
 from tests.docs import escape
@@ -48,7 +49,7 @@ QUALITY_TASKS = {
 }
 QUALITY_PANEL, BAR_OPACITY = (4.0, 2.6), 0.5
 ON_FRONT = (ON, PERHAPS_ON)
-COST_MARGIN, COST_TICKS = 1.15, (0.1, 0.2, 0.5, 1, 2, 5, 10)
+COST_MARGIN = 1.15
 COORDINATES, DECIMALS = re.compile(r' (?:d|x|y)="[^"]*"|translate\([^)]*\)'), re.compile(r"(?<=\.\d)\d+")
 """Points and offsets: a tenth is finer than any screen, and shrinks a file by a third."""
 STYLE_ENDS = "</style>"
@@ -140,7 +141,7 @@ def _set_cost_axis(axis: Axes, costs: Sequence[float]) -> None:
     low, high = min(costs) / COST_MARGIN, max(costs) * COST_MARGIN
     axis.set_xscale("log")
     axis.set_xlim(low, high)
-    ticks = [tick for tick in COST_TICKS if low <= tick <= high]
+    ticks = [tick for tick in RATIOS[-1] if low <= tick <= high]
     axis.set_xticks(ticks, [f"{tick:g}×" for tick in ticks])
     axis.set_xticks([], minor=True)
 
