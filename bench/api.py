@@ -102,6 +102,7 @@ class RunResult(Shown):
     `verdicts`: the claims and predictions with their answers.
     `report`: the page, report.html; None if nothing was measured.
     `num_failed`: jobs without a measurement.
+    `complete`: false if `minutes` were up; the same call goes on.
     """
 
     folder: Path
@@ -110,6 +111,7 @@ class RunResult(Shown):
     verdicts: pandas.DataFrame
     report: Path | None
     num_failed: int
+    complete: bool
     _study: Study = field(repr=False)
 
     def __repr__(self) -> str:
@@ -127,7 +129,8 @@ class RunResult(Shown):
     def _sentences(self) -> tuple[str, ...]:
         failed = (f"{self.num_failed} jobs failed: see the column reason.",) if self.num_failed else ()
         where = f"Folder: {self.folder}{f'; report: {self.report}' if self.report else ''}."
-        return (self.answer, *failed, where)
+        unfinished = () if self.complete else ("The time was up before the run was complete; the same call goes on.",)
+        return (self.answer, *failed, *unfinished, where)
 
     def _tables(self) -> Mapping[str, Table | pandas.DataFrame]:
         from bench.report.tables import summary_table
@@ -218,7 +221,7 @@ def run(flags: Flags, options: RunOptions, source: Source, context: typer.Contex
         measured = carry_out(plan, folder, options, show_progress, say)
     except Stopped as stopped:
         raise KeyboardInterrupt(_how_to_go_on(stopped.folder)) from None
-    if not measured.complete:
+    if not (measured.complete or measured.time_is_up):
         raise KeyboardInterrupt(_how_to_go_on(measured.folder))
     export_run(measured.stored, options.exports, say)
     study = measured.study
@@ -230,6 +233,7 @@ def run(flags: Flags, options: RunOptions, source: Source, context: typer.Contex
         verdicts=_frame([{"claim": c.text, "answer": c.answer, "figure": c.figure, "because": c.more} for c in claims]),
         report=measured.report,
         num_failed=measured.num_failed,
+        complete=measured.complete,
         _study=study,
     )
 

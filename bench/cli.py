@@ -33,13 +33,11 @@ from bench.planning.keywords import UsageError as UsageError
 from bench.planning.request import parse_model
 from bench.planning.values import (
     MAX_COUNT,
-    MAX_SECONDS,
     MAX_TOKENS,
     count,
     entries,
     flag,
     named_path,
-    number,
     one_of,
     refuse_others,
     several,
@@ -204,7 +202,7 @@ def list_(
 
 @app.command(rich_help_panel=MEASURE, epilog="Example: bench ablate sequence_length --quick")
 @with_fields(Flags, "device", "threads", "allocator", "rounds", "limit_s", "seed", "quick", "seeds", "data_root")
-@with_fields(RunOptions, "executor", "address", "out", "checkpoints", "exports", "dry_run", "as_json")
+@with_fields(RunOptions, "executor", "address", "out", "checkpoints", "exports", "minutes", "dry_run", "as_json")
 def ablate(
     flags: Flags,
     options: RunOptions,
@@ -328,37 +326,6 @@ def kernels(
         cold=flags.cold,
     )
     compare_kernels(request, out, as_json)
-
-
-@app.command(rich_help_panel=MEASURE, epilog="Example: bench gpu --minutes 30 --slice 10")
-@with_fields(Flags, "device")
-def gpu(
-    flags: Flags,
-    minutes: Annotated[
-        float, flag("Time budget of the whole pass, over all slices.", "MINUTES", parse=number(0.01, MAX_SECONDS / 60))
-    ] = 30,
-    slice_minutes: Annotated[
-        float | None,
-        flag(
-            "Time limit of this call (default: 10, or the whole budget if shorter).",
-            "MINUTES",
-            names=["--slice"],
-            parse=number(0.01, MAX_SECONDS / 60),
-        ),
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the steps and which of them fit; measure nothing.")] = False,
-    out: Annotated[Path | None, out_flag("Folder of the pass (default: results/, named by today's date).")] = None,
-) -> None:
-    """Measure on a GPU within a time budget, in slices.
-
-    The most important measurements come first. Repeat the command to continue. On a CPU, small models rehearse the pass.
-    """
-    from bench.gpu_pass import DEFAULT_SLICE_MINUTES, measure_slice
-
-    slice_minutes = slice_minutes or min(DEFAULT_SLICE_MINUTES, minutes)
-    if slice_minutes > minutes:
-        raise RequestError(f"--slice {slice_minutes:g} is longer than the whole pass, --minutes {minutes:g}", f"try --slice {minutes:g}")
-    measure_slice(minutes, slice_minutes, out=out, device=flags.device, dry_run=dry_run)
 
 
 @app.command(rich_help_panel=READ, epilog="Example: bench report results/2026-11-20_cpu_digits --figures all")

@@ -250,6 +250,7 @@ class Part:
     `cells`: ids of its cells.
     `arms`: the variants that the part compares; empty if it compares nothing.
     `baseline`: name of the arm that the others are compared with.
+    `metrics`: the metrics that its cells are measured for; empty for all of the plan's.
     """
 
     name: str
@@ -258,6 +259,7 @@ class Part:
     cells: tuple[str, ...]
     arms: tuple[PlannedArm, ...] = field(default=(), metadata=ADDED_LATER)
     baseline: str = field(default="", metadata=ADDED_LATER)
+    metrics: tuple[str, ...] = field(default=(), metadata=ADDED_LATER)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -625,6 +627,19 @@ class Plan:
         """
         skipped = tuple(dataclasses.replace(found, reason="") for found in self.skipped)
         return content_id(dataclasses.replace(self, name="", command="", created="", question=None, skipped=skipped))
+
+    def metrics_of(self, cell: Cell) -> tuple[str, ...]:
+        """Return the metrics that a cell is measured for, in the plan's order."""
+        wanted = self._metrics_by_cell.get(cell.cell_id, frozenset(self.metrics))
+        return tuple(metric for metric in self.metrics if metric in wanted)
+
+    @functools.cached_property
+    def _metrics_by_cell(self) -> Mapping[str, frozenset[str]]:
+        found: dict[str, frozenset[str]] = {}
+        for part in self.parts:
+            for cell_id in part.cells:
+                found[cell_id] = found.get(cell_id, frozenset()) | frozenset(part.metrics or self.metrics)
+        return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -207,8 +207,9 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     "power of a dry run": ("ablate", "scale", "--power", "--dry-run"),
     "compare of nothing": ("compare", "nowhere"),
     "export without a program": ("export", "nowhere"),
-    "minutes a word": ("gpu", "--minutes", "few"),
-    "slice zero": ("gpu", "--slice", "0"),
+    "minutes a word": (*RUN, "--minutes", "few"),
+    "minutes zero": (*RUN, "--minutes", "0"),
+    "minutes of a question too few": ("ablate", "headline", "--minutes", "0.1"),
     "blocks one": ("kernels", "--blocks", "1"),
     "diff with nothing": ("diff", "nowhere", "nowhere"),
     "diff of one run": ("diff", "nowhere"),
@@ -296,8 +297,8 @@ def test_a_malformed_request_gets_one_clear_line_and_writes_nothing(
         "depth zero": ("--depth", "'0'", "between 1 and 10,000", "try --depth 6"),
         "margin in percent": ("--margin", "'3'", "between 1e-06 and 1", "try --margin 0.03"),
         "limit not a number": ("--limit-s", "'nan'", "between 0.001 and 604,800"),
-        "minutes a word": ("--minutes", "'few'", "between 0.01 and 10,080", "try --minutes 30"),
-        "slice zero": ("--slice", "'0'", "between 0.01 and 10,080"),
+        "minutes a word": ("--minutes", "'few'", "between 0.2 and 10,080"),
+        "minutes zero": ("--minutes", "'0'", "between 0.2 and 10,080"),
         "blocks one": ("--blocks", "'1'", "between 2 and 10,000"),
         "unknown policy": ("'size'", "params, flops, shape", "try --match params"),
         "flag without a value": ("--models", "try bench run --models gmlp,vit", "bench run --help"),
@@ -451,7 +452,7 @@ def _own_path() -> dict[str, str]:
 
 
 COMMANDS = (
-    *("run", "plan", "describe", "list", "ablate", "peers", "kernels", "gpu", "report", "index", "site", "compare", "diff", "pool"),
+    *("run", "plan", "describe", "list", "ablate", "peers", "kernels", "report", "index", "site", "compare", "diff", "pool"),
     *("replicate", "check", "export", "env"),
 )
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 from bench.planning.jobs import RETRIES
-from bench.planning.values import entries, flag, named_path, plugin, several, several_of, switch
+from bench.planning.values import MAX_SECONDS, entries, flag, named_path, number, plugin, several, several_of, switch
 from bench.running.executors import DEFAULT_EXECUTOR
 from bench.running.source import EXECUTION
 
 EXIT_FAILED, EXIT_WRONG, EXIT_INTERRUPTED = 1, 2, 130
 OUTPUT = "Output"
-RUN_OPTIONS = ("executor", "address", "out", "retry", "checkpoints", "exports")
+RUN_OPTIONS = ("executor", "address", "out", "retry", "checkpoints", "exports", "minutes")
 """Fields of RunOptions that `run` takes, in the shell and in Python."""
+MIN_MINUTES = 0.2
+MIN_CLOSING_S, MAX_CLOSING_S, CLOSING_SHARE = 5.0, 15.0, 0.05
 FAIL_IF_HELP = (
     "Exit 1 if a ratio, second over first, is shown to be beyond this bound: 'latency_ms>1.05'. Runs also have params, flops, "
     "peak_memory_bytes and accuracy."
@@ -23,7 +27,10 @@ FAIL_IF_HELP = (
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Flags of `run`, `ablate`, `peers` and `replicate` about execution and output."""
+    """Flags of `run`, `ablate`, `peers` and `replicate` about execution and output.
+
+    `began`: the monotonic clock's time when the command began, no flag.
+    """
 
     executor: Annotated[
         str, flag("Where and how jobs run; see: bench list executors.", "EXECUTOR", EXECUTION, plugin("executors"), names=["--on"])
@@ -50,8 +57,28 @@ class RunOptions:
             names=["--export"],
         ),
     ] = ()
+    minutes: Annotated[
+        float | None,
+        flag(
+            "Time for this command: no job starts that would not end in time, parts of a question run in turn, and the same command goes on.",
+            "N",
+            EXECUTION,
+            number(MIN_MINUTES, MAX_SECONDS / 60),
+        ),
+    ] = None
     dry_run: Annotated[bool, switch("--dry-run", "Show the configurations and the estimated time; measure nothing.")] = False
     as_json: Annotated[bool, switch("--json", "Print one JSON document on stdout.", OUTPUT)] = False
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def ends_at(self) -> float:
+        """The monotonic clock's time at which every job must have ended; infinite without --minutes."""
+        return math.inf if self.minutes is None else self.began + 60 * self.minutes - closing_s(60 * self.minutes)
+
+
+def closing_s(seconds: float) -> float:
+    """Return the part of a command's time that is kept for its end: the current job is killed and tables are written."""
+    return min(MAX_CLOSING_S, max(MIN_CLOSING_S, CLOSING_SHARE * seconds))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,15 +36,18 @@ def write_plan(wanted: Plan, path: Path) -> None:
         write_json(path, to_json(wanted))
 
 
-def show_plan(wanted: Plan, as_json: bool) -> None:
-    """Print the plan, its estimated time and that of its trainings."""
+def show_plan(wanted: Plan, as_json: bool, minutes: float | None = None) -> None:
+    """Print the plan, its estimated time and that of its trainings.
+
+    `minutes`: the time that its parts are to fit in.
+    """
     from bench.planning.jobs import estimated_training_seconds
 
     if as_json:
         console.print_json(plan_json(wanted))
         return
     if wanted.question:
-        console_views.show_parts(wanted)
+        console_views.show_parts(wanted, minutes)
     else:
         console_views.show_plan(wanted)
     note_untrained(wanted, console.say)

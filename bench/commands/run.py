@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import math
 import os
 import shlex
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -40,8 +42,9 @@ if TYPE_CHECKING:
 class Measured:
     """A run as far as it was measured, with its tables and report on disk.
 
-    `report`: the page; None if nothing was measured.
-    `complete`: false if the run was interrupted.
+    `report`: the page; None if nothing was measured, or no time was left.
+    `complete`: false if the run was interrupted, or its time was up.
+    `time_is_up`: whether only the time limit ended it.
     `num_failed`: as in `bench.running.runner.RunResult`.
     """
 
@@ -49,11 +52,16 @@ class Measured:
     study: Study
     report: Path | None
     complete: bool
+    time_is_up: bool = False
     num_failed: int
 
     @property
     def folder(self) -> Path:
         return self.stored.folder
+
+
+REPORT_S = 15.0
+"""With less time left, no report is written."""
 
 
 class Stopped(KeyboardInterrupt):
@@ -98,7 +106,7 @@ def show_or_measure(plan: Plan, options: RunOptions) -> None:
     """Show the plan in a dry run; measure it otherwise."""
     _require_exportable(plan, options.exports)
     if options.dry_run:
-        show_plan(plan, options.as_json)
+        show_plan(plan, options.as_json, options.minutes)
     else:
         measure(plan, None, options)
 
@@ -125,7 +133,7 @@ def measure(plan: Plan, folder: Path | None, options: RunOptions) -> None:
     export_run(measured.stored, options.exports, console.say)
     if not options.as_json:
         console_views.show_answer(measured.study)
-    if not measured.complete:
+    if not (measured.complete or measured.time_is_up):
         _exit_interrupted(measured.folder, options)
     if measured.num_failed:
         raise typer.Exit(EXIT_FAILED)
@@ -150,7 +158,7 @@ def carry_out(plan: Plan, folder: Path | None, options: RunOptions, show_progres
     folder, records = chosen.folder, chosen.records
     if chosen.complete:
         say(f"{folder}: already complete; showing its table")
-        return _written(finished(folder, records))
+        return _written(finished(folder, records), say=say)
     if options.checkpoints and not trains(plan):
         raise RequestError("--checkpoints needs the metric accuracy", "add accuracy to --metrics, or leave --checkpoints out")
     note_untrained(plan, say)
@@ -161,7 +169,9 @@ def carry_out(plan: Plan, folder: Path | None, options: RunOptions, show_progres
         say(f"{folder}: {f'continuing with {len(ahead)} jobs' if ahead else 'nothing left to measure'}")
     opening = "" if resumes else f"{folder}: {amount_text(plan)}"
     before = records.read(skip_corrupt=CORRUPTED in options.retry)
-    with show_progress(ahead, before, opening, plan.parts) as progress, Stop(console.notice) as stop:
+    if ahead:
+        _require_time(plan, ahead[0], options)
+    with show_progress(ahead, before, opening, plan.parts) as progress, Stop(console.notice, ends_at=options.ends_at) as stop:
         result = execute(
             plan,
             folder,
@@ -174,18 +184,39 @@ def carry_out(plan: Plan, folder: Path | None, options: RunOptions, show_progres
         )
     if stop.urgent and not result.complete:
         raise Stopped(folder)
-    return _written(result)
+    if result.complete or stop.requested:
+        return _written(result, has_time=stop.left_s() > REPORT_S, say=say)
+    num_left = len(jobs_to_run(plan, folder, records))
+    say(f"{options.minutes:g} minutes are up: {num_left} {'job is' if num_left == 1 else 'jobs are'} left; the same command goes on")
+    return replace(_written(result, has_time=False, say=say), time_is_up=True)
 
 
-def _written(result: RunResult) -> Measured:
-    """Write tables and page of a run."""
+def _require_time(plan: Plan, first: Job, options: RunOptions) -> None:
+    """Raise RequestError if --minutes leaves too little time for the first job."""
+    from bench.planning.jobs import estimated_job_seconds
+
+    planned = next(planned for planned in plan.cells if planned.cell == first.cell)
+    needed_s, left_s = estimated_job_seconds(first, planned, plan), options.ends_at - time.monotonic()
+    if needed_s > left_s:
+        assert options.minutes is not None
+        enough = options.minutes + (needed_s - left_s) / 60
+        raise RequestError(
+            f"--minutes {options.minutes:g} leaves {max(0.0, left_s):.0f} s for jobs, and the first takes about {needed_s:.0f} s",
+            f"try --minutes {math.ceil(10 * enough + 1) / 10:g}",
+        )
+
+
+def _written(result: RunResult, *, has_time: bool = True, say: Say) -> Measured:
+    """Write the tables of a run and, if there is time, its page."""
     from bench.analysis.study import study
     from bench.running.folder import report_folder
 
     stored = result.stored
     known = study(stored)
     console_views.write_tables(known, stored.folder)
-    page = console_views.write_page(known, report_folder(stored.folder)) if result.complete or stored.records else None
+    page = console_views.write_page(known, report_folder(stored.folder)) if (result.complete or stored.records) and has_time else None
+    if not has_time:
+        say(f"no time for the report; write it with: bench report {shlex.quote(str(stored.folder))}")
     return Measured(stored=stored, study=known, report=page, complete=result.complete, num_failed=result.num_failed)
 
 

@@ -1,6 +1,6 @@
-"""Monitor the GPU during a measurement.
+"""Read the GPU's clocks, throttling, power and temperature during a measurement.
 
-NVML is read about 20 times a second for clocks, throttling, power and temperature. Imports no torch.
+NVML is read once per burst, while the device works on the burst's own uncounted calls. Imports no torch.
 """
 
 from __future__ import annotations
@@ -9,42 +9,24 @@ import contextlib
 import functools
 import operator
 import statistics
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.measure.environment import visible_gpu
 
-INTERVAL_S = 0.05
-"""Seconds between readings.
-
-NVML takes well under a millisecond per reading; other threads run meanwhile.
-"""
 WATCHED = ("gpu_clock_mhz", "gpu_memory_clock_mhz", "gpu_throttle_reasons", "gpu_power_w", "gpu_temperature_c")
 Readings = list[Mapping[str, Any]]
 
 
 @contextlib.contextmanager
-def watched_gpu(readings: Readings, interval_s: float = INTERVAL_S) -> Iterator[None]:
-    """Append readings of WATCHED to `readings` during the block.
+def gpu_reader(readings: Readings) -> Iterator[Callable[[], None]]:
+    """Yield a function that appends a reading of WATCHED to `readings`.
 
-    At least one is taken, at the end of the block. Without a GPU all values are None.
+    Call it while the device works on what is measured: members of a timing group share the device, so a clock that is read at any other
+    moment may be another member's. Without a GPU all values are None.
     """
-    ended = threading.Event()
     with visible_gpu() as query:
-
-        def watch() -> None:
-            while not ended.wait(interval_s):
-                readings.append({name: query(name) for name in WATCHED})
-
-        watcher = threading.Thread(target=watch, daemon=True)
-        watcher.start()
-        try:
-            yield
-            readings.append({name: query(name) for name in WATCHED})
-        finally:
-            ended.set()
-            watcher.join()
+        yield lambda: readings.append({name: query(name) for name in WATCHED})
 
 
 def summary(readings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -21,8 +21,11 @@ It is far above the resolution of a CUDA event, half a microsecond.
 MAX_CALLS = 100
 MIN_SAMPLES, MAX_SAMPLES = 3, 15
 MS_PER_S = 1e3
-FLUSHED_SHARE = 2
-"""Bytes overwritten, as a multiple of the L2 cache's size."""
+FLUSHED_SHARE, MIN_FLUSHED_BYTES = 2, 256 * 2**20
+"""Bytes overwritten: a multiple of the L2 cache's size, and enough that the device is still overwriting when a large graph is launched.
+
+A GPU of 3 TB/s overwrites 256 MiB in some 90 us; launching a graph of a thousand kernels takes longer than the 35 us of 100 MB.
+"""
 
 
 def kernel_seconds(call: Callable[[], object], *, cold: bool, is_graph: bool = False, time_s: float = 1.0) -> float:
@@ -90,5 +93,6 @@ def _flush() -> Callable[[], Any]:
     """Return a function that overwrites more bytes than the L2 cache holds."""
     import torch
 
-    num_bytes: int = FLUSHED_SHARE * torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
+    cache_bytes: int = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
+    num_bytes = max(FLUSHED_SHARE * cache_bytes, MIN_FLUSHED_BYTES)
     return torch.empty(num_bytes, dtype=torch.int8, device="cuda").zero_

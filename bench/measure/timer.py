@@ -158,11 +158,21 @@ class BurstTimer:
     """Times a warm call in bursts of `counted` calls.
 
     Each burst follows `uncounted` calls that refill the caches. `timing` reports one value per burst.
+
+    `watch`: called once per burst, while the device works on its uncounted calls; after the burst if there are none.
     """
 
-    def __init__(self, call: Callable[[], object], stopwatch: Stopwatch, *, uncounted: int, counted: int) -> None:
+    def __init__(
+        self,
+        call: Callable[[], object],
+        stopwatch: Stopwatch,
+        *,
+        uncounted: int,
+        counted: int,
+        watch: Callable[[], object] = lambda: None,
+    ) -> None:
         self.counted = counted
-        self._call, self._stopwatch, self._uncounted = call, stopwatch, uncounted
+        self._call, self._stopwatch, self._uncounted, self._watch = call, stopwatch, uncounted, watch
         self._samples: list[Sample] = []
         self._count_faults = fault_counter()
         self._faults = 0
@@ -170,8 +180,10 @@ class BurstTimer:
 
     def burst(self) -> float:
         """Time one burst; return seconds per call by the wall clock."""
+        for _ in range(self._uncounted):
+            self._call()
         if self._uncounted:
-            self._stopwatch.sample(self._call, self._uncounted)
+            self._watch()
         faults = self._count_faults() if self._count_faults else 0
         wall_s, processor_s = time.perf_counter(), time.process_time()
         sample = self._stopwatch.sample(self._call, self.counted)
@@ -179,6 +191,8 @@ class BurstTimer:
         self._processor_s += time.process_time() - processor_s
         self._faults += (self._count_faults() if self._count_faults else 0) - faults
         self._samples.append(sample)
+        if not self._uncounted:
+            self._watch()
         return sample.wall_s
 
     def timing(self, warm: WarmUp) -> Timing:

@@ -8,7 +8,8 @@ The catalog finds the files. A metric file imports no torch at its top level and
     NOT_NUMBERS optional: columns that hold text or flags
     measure    (Job) -> Measurement. Runs in its own worker process; may import torch
     take_turns replaces measure if jobs of a timing group take turns: (Job) -> a generator. It yields when warm and after each burst, runs a burst
-               for each True sent to it, and returns the Measurement for False
+               for each True sent to it, and returns the Measurement for False. On CUDA it also yields when built, and warms up for the first
+               True
     NEEDS_TASK optional: True if only cells with a task can be measured
     shared_by  optional: (Cell, Settings) -> facts. Cells with equal facts share one measurement ("once" and "round")
     MEASURES_PROCESS optional: True if the metric measures the process's memory, so that the allocator keeps no freed memory for speed

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from bench.errors import one_line
 from bench.intervals import geometric_interval, is_stable, percentile
 from bench.measure import gpu_monitor
-from bench.measure.engines import EAGER, hides_operators
+from bench.measure.engines import EAGER
 from bench.metrics import Measurement, Repeat
 from bench.planning.timing import uncounted_calls
 from bench.spec import Job, Record
@@ -78,21 +78,27 @@ MS = 1e3
 
 
 def take_turns(job: Job) -> Generator[None, bool, Measurement]:
-    """Warm up the step; run one burst for each True received.
+    """Build the step and warm it up; run one burst for each True received.
 
-    Yields once when warm, and after each burst. For False, returns the timings and the kernels that really ran.
+    Yields once when warm, and after each burst; on CUDA also when built, before the first call: members build side by side, because setting
+    up CUDA takes seconds, but each warms up alone. For False, returns the timings and the kernels that really ran.
     """
     from bench.measure.step import attention_backend, build_step
     from bench.measure.timer import BurstTimer, rules_for, stopwatch_for, warm_up
 
     work = job.cell.workload
+    on_cuda = work.device == "cuda"
     stopwatch = stopwatch_for(work.device)
     with attention_backend(work.attention):
         step = build_step(job.cell, seed=job.settings.seed)
+    if on_cuda:
+        yield
+    with attention_backend(work.attention):
         warm = warm_up(step.call, stopwatch, rules_for(work.device, job.settings.sample_s))
-    timer = BurstTimer(step.call, stopwatch, uncounted=uncounted_calls(work.device, warm.call_s), counted=job.num_calls)
     readings: gpu_monitor.Readings = []
-    with gpu_monitor.watched_gpu(readings) if work.device == "cuda" else contextlib.nullcontext():
+    with gpu_monitor.gpu_reader(readings) if on_cuda else contextlib.nullcontext(lambda: None) as watch:
+        uncounted = uncounted_calls(work.device, warm.call_s)
+        timer = BurstTimer(step.call, stopwatch, uncounted=uncounted, counted=job.num_calls, watch=watch)
         while (yield):
             with attention_backend(work.attention):  # entered for each burst: another member of the process may use another backend
                 timer.burst()
@@ -113,7 +119,6 @@ def _measurement(job: Job, step: Step, timing: Timing, readings: gpu_monitor.Rea
             "latency_ms": median_s * MS,
             "device_latency_ms": statistics.median(timing.device_s) * MS if timing.device_s else None,
             "first_call_ms": timing.first_call_s * MS,
-            "compile_s": max(0.0, timing.first_call_s - median_s) if hides_operators(work.engine) else None,
             "inner_loop": timing.inner_loop,
             "warmup_calls": timing.warmup_calls,
             "steady": timing.steady,
@@ -136,11 +141,15 @@ def _measurement(job: Job, step: Step, timing: Timing, readings: gpu_monitor.Rea
 
 
 def _on_device(step: Step, job: Job, readings: gpu_monitor.Readings) -> dict[str, Any]:
-    """Return kernel times, GPU readings during sampling and the number of multiprocessors."""
+    """Return GPU readings during sampling, the number of multiprocessors and, in the first round, kernel times.
+
+    Kernels that a graph replays take the same time in every process, so one round suffices.
+    """
     import torch
 
     found = torch.cuda.get_device_properties(torch.cuda.current_device())
-    return {**gpu_monitor.summary(readings), "gpu_multiprocessors": found.multi_processor_count, **_kernel_times(step, job)}
+    kernels = _kernel_times(step, job) if job.repeat == 0 else {}
+    return {**gpu_monitor.summary(readings), "gpu_multiprocessors": found.multi_processor_count, **kernels}
 
 
 def _kernel_times(step: Step, job: Job) -> dict[str, Any]:
@@ -183,7 +192,8 @@ def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
         "kernel_latency_ms": _median(v.get("kernel_latency_ms") for v in values),
         "kernel_cold_ms": _median(v.get("kernel_cold_ms") for v in values),
         "first_call_ms": _median(v["first_call_ms"] for v in values),
-        "compile_s": max((v["compile_s"] for v in values if v["compile_s"] is not None), default=None),
+        # the pilot knows it since it shares its compiled code with the rounds; in older records the slowest round does
+        "compile_s": max((v["compile_s"] for v in values if v.get("compile_s") is not None), default=None),
         "throughput_per_s": batch / latency * MS,
         "tokens_per_s": batch * seq_len / latency * MS,
         "num_rounds": len(rounds),

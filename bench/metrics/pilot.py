@@ -15,6 +15,7 @@ from bench.spec import Job, Record
 
 REPEAT: Repeat = "pilot"
 COLUMNS: tuple[str, ...] = ()
+"""None of its own: its compilation time is latency's `compile_s`."""
 PILOT_S = 0.1
 CUDA_CONTEXT_BYTES = 600 * 2**20
 """Assumed GPU memory of a process outside its allocator.
@@ -25,6 +26,7 @@ The driver does not report it.
 
 def measure(job: Job) -> Measurement:
     """Warm up the step as for a round; time it for `PILOT_S`."""
+    from bench.measure.engines import hides_operators
     from bench.measure.environment import available_memory_bytes
     from bench.measure.step import attention_backend, build_step
     from bench.measure.timer import Rules, rules_for, stopwatch_for, time_call
@@ -37,10 +39,12 @@ def measure(job: Job) -> Measurement:
         timing = time_call(
             step.call, stopwatch_for(work.device), Rules(sample_s=rules.sample_s, min_warmup_s=rules.min_warmup_s, min_samples=3)
         )
+    call_s = statistics.median(timing.wall_s)
     return Measurement(
         values={
-            "call_s": statistics.median(timing.wall_s),
+            "call_s": call_s,
             "first_call_s": timing.first_call_s,
+            "compile_s": max(0.0, timing.first_call_s - call_s) if hides_operators(work.engine) else None,
             "peak_bytes": _peak_bytes(work.device, rss_before),
             "available_bytes": available,
         }
@@ -48,8 +52,12 @@ def measure(job: Job) -> Measurement:
 
 
 def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
-    """Return no columns, because a pilot's times are not reported."""
-    return {}
+    """Return the time of compilation alone: a pilot's other times are not reported.
+
+    The pilot is the first to run a configuration, so only its first call really compiles. Older records lack it.
+    """
+    compile_s = records[0].outcome.values.get("compile_s")
+    return {} if compile_s is None else {"compile_s": compile_s}
 
 
 def _resident_bytes() -> int:

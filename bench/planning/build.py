@@ -127,18 +127,19 @@ def build_plan_of_parts(
         planned_parts.append(_part(part, {arm: resolved.cells for arm, resolved in found.items()}))
     if not cells:
         raise _infeasible(skipped, requests, command)
+    metrics = tuple(dict.fromkeys(metric for request in requests for metric in request.metrics))
     several = len(parts) > 1 or any(part.batching or part.arms for part in planned_parts)
     plan = Plan(
         name=name or _default_name(requests),
         command=command,
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        metrics=tuple(dict.fromkeys(metric for request in requests for metric in request.metrics)),
+        metrics=metrics,
         cells=_in_part_order(planned_parts, cells),
         skipped=tuple(dict.fromkeys(skipped)),
         settings=settings,
         recipe=recipe,
         accuracy_seq_lens=tuple(dict.fromkeys(n for request in requests for n in request.accuracy_seq_lens)),
-        parts=tuple(part for part in planned_parts if part.cells) if several else (),
+        parts=tuple(_with_own_metrics(part, metrics) for part in planned_parts if part.cells) if several else (),
         question=question,
         ladders=tuple(dict.fromkeys(sweeps)),
     )
@@ -276,7 +277,13 @@ def _part(part: PartRequest, found: Mapping[str, Mapping[str, PlannedCell]]) -> 
         cells=tuple(dict.fromkeys(cell_id for cells in found.values() for cell_id in cells)),
         arms=tuple(arms),
         baseline=part.baseline if arms else "",
+        metrics=tuple(dict.fromkeys(metric for request in part.requests for metric in request.metrics)),
     )
+
+
+def _with_own_metrics(part: Part, of_plan: tuple[str, ...]) -> Part:
+    """Return the part without its metrics if they are all of the plan's."""
+    return replace(part, metrics=()) if set(part.metrics) == set(of_plan) else part
 
 
 def _same_as(twin: PlannedCell, planned: PlannedCell) -> Skipped:

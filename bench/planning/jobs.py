@@ -13,8 +13,19 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from typing import Any
 
 from bench import catalog
+from bench.measure.engines import EAGER
 from bench.planning.request import needs_task
-from bench.planning.timing import MIN_LONG_BLOCKS, PILOT, Pilot, TimingGroup, pilots_of, timing_groups, uncounted_calls
+from bench.planning.timing import (
+    LATENCY,
+    MIN_LONG_BLOCKS,
+    PILOT,
+    Pilot,
+    TimingGroup,
+    pilots_of,
+    timed_cells,
+    timing_groups,
+    uncounted_calls,
+)
 from bench.planning.tuning import TUNING, Search, Tuned
 from bench.serialize import content_id
 from bench.spec import AUTO, MEASURED, Cell, Job, Outcome, Plan, PlannedCell, Recipe, Record, RecordKey, Settings, base_recipe, is_trained
@@ -23,7 +34,6 @@ from bench.tasks._info import info_of
 FAILED, UNSTABLE, CORRUPTED = "failed", "unstable", "corrupt"
 RETRIES = (FAILED, UNSTABLE, CORRUPTED)
 """Kinds of records that --retry measures again."""
-LATENCY = "latency"
 TIMED_OUT = "timed_out"
 NEVER_RETRIED = (TIMED_OUT, "out_of_memory")
 """Statuses that later rounds do not retry."""
@@ -42,6 +52,10 @@ CUDA_PEAK_FLOPS_PER_S = {"fp32": 67e12, "tf32": 495e12, "bf16": 989e12, "bf16-au
 
 Source: data sheet of the NVIDIA H100 SXM, which states twice as much for sparse matrices.
 """
+OPERATORS_PER_BLOCK = {"infer": 10, "train": 40}
+"""Operators that one block launches in a step, as counted with six blocks: 9 to 11 forward, 29 to 34 in a step, 42 in a training."""
+CUDA_LAUNCH_S = 1e-5
+"""Time to launch one operator from Python, below which no eager step of small tensors falls. Assumed, not measured."""
 JOB_OVERHEAD_S = {"cpu": 0.4, "cuda": 2.5}
 """Time of a job besides its steps.
 
@@ -70,11 +84,13 @@ SHORTEST_JOB_STEPS = 8
 """Steps of the shortest timing job, warm-up included."""
 
 
-def jobs(plan: Plan, records: Sequence[Record] | None = None) -> list[Job]:
+def jobs(plan: Plan, records: Sequence[Record] | None = None, *, waits_for_all_pilots: bool = True) -> list[Job]:
     """Return every job of a plan, in order.
 
     Rounds are shuffled by seed and round. Bursts depend on the outcomes of pilots, and trainings on the outcomes of learning-rate trials.
     With `records`, jobs that wait for pilots or trials are left out. Without, bursts are estimated and trainings use the plan's recipe.
+
+    `waits_for_all_pilots`: whether all rounds wait for every pilot; otherwise a timing group waits for its own.
     """
     repeats = {metric: catalog.load("metrics", metric).REPEAT for metric in plan.metrics}
     once = [m for m in plan.metrics if repeats[m] == "once"]
@@ -83,7 +99,7 @@ def jobs(plan: Plan, records: Sequence[Record] | None = None) -> list[Job]:
     trials = [m for m in plan.metrics if repeats[m] == "trial"]
     pilots = _pilot_jobs(plan) if LATENCY in rounds and not timed_alone(records) else []
     found = together_on_gpu([*_cell_jobs(plan, once, 0), *pilots])
-    if records is not None and not {job.key for job in pilots} <= {record.key for record in records}:
+    if waits_for_all_pilots and records is not None and not {job.key for job in pilots} <= {record.key for record in records}:
         return found
     found += _rounds(plan, records)
     search = Search(plan, records)
@@ -92,17 +108,49 @@ def jobs(plan: Plan, records: Sequence[Record] | None = None) -> list[Job]:
     return found
 
 
-def missing_jobs(plan: Plan, records: Sequence[Record]) -> Iterator[Job]:
-    """Yield the jobs without an outcome.
+def missing_jobs(plan: Plan, records: Sequence[Record], *, waits_for_all_pilots: bool = True) -> Iterator[Job]:
+    """Yield the jobs without an outcome, as `jobs` orders them.
 
     A job that timed out or ran out of memory in an earlier round is not repeated. If one job of a timing group is missing, the whole
     group runs again, because its members take turns.
     """
     found = {record.key: record.outcome for record in records}
     excluded = _not_retryable(records)
-    for batch in batches(job for job in jobs(plan, records) if retry_key(job) not in excluded):
+    known = jobs(plan, records, waits_for_all_pilots=waits_for_all_pilots)
+    for batch in batches(job for job in known if retry_key(job) not in excluded):
         if not _is_from_one_execution([found.get(job.key) for job in batch]):
             yield from batch
+
+
+def by_part(plan: Plan, found: Sequence[Job]) -> dict[int, list[Job]]:
+    """Return jobs by the number of the part that needs them first, in the order of the parts.
+
+    The jobs of a timing group stay together, in the first part that needs one of them. A plan without parts is one part.
+    """
+    first: dict[tuple[str, str], int] = {}
+    for number, part in enumerate(plan.parts):
+        for cell_id, metric in itertools.product(part.cells, part.metrics or plan.metrics):
+            first.setdefault((cell_id, metric), number)
+    first |= {(cell_id, PILOT): number for (cell_id, metric), number in first.items() if metric == LATENCY}
+    of_group: dict[str, int] = {}
+    for job in found:
+        if job.group:
+            own = first.get((job.cell.cell_id, LATENCY), 0)
+            of_group[job.group] = min(own, of_group.get(job.group, own))
+    parts: dict[int, list[Job]] = {}
+    for job in found:
+        parts.setdefault(of_group[job.group] if job.group else first.get((job.cell.cell_id, job.metric), 0), []).append(job)
+    return dict(sorted(parts.items()))
+
+
+def estimated_part_seconds(plan: Plan) -> list[float]:
+    """Estimate the time of each part's jobs, in seconds; what several parts need counts for the first."""
+    by_id = {p.cell.cell_id: p for p in plan.cells}
+    seconds = {
+        number: sum(estimated_job_seconds(job, by_id[job.cell.cell_id], plan) for job in found)
+        for number, found in by_part(plan, jobs(plan)).items()
+    }
+    return [seconds.get(number, 0.0) for number in range(max(1, len(plan.parts)))]
 
 
 def _is_from_one_execution(outcomes: Sequence[Outcome | None]) -> bool:
@@ -195,7 +243,7 @@ def _shared_by(metric: str) -> Callable[[Cell, Settings], Mapping[str, Any]] | N
 
 def control_cell(plan: Plan) -> Cell:
     """Return the cell of median cost, which the A/A control times twice."""
-    by_cost = sorted(plan.cells, key=lambda p: (_step_flops(p), p.cell.cell_id))
+    by_cost = sorted(timed_cells(plan) or plan.cells, key=lambda p: (_step_flops(p), p.cell.cell_id))
     return by_cost[len(by_cost) // 2].cell
 
 
@@ -247,10 +295,12 @@ def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan, pilots: Ma
         return overhead_s + num_steps * step_s * (1 if work.phase == "train" else TRAIN_PHASE_FACTOR)
     if _is_training(job):
         recipe = job.recipe or base_recipe(planned.cell, plan)
-        return overhead_s + _training_flops(planned, recipe) / _training_flops_per_s(work.device, recipe, plan.settings)
+        seconds = _training_flops(planned, recipe) / _training_flops_per_s(work.device, recipe, plan.settings)
+        launch_s = _num_steps(planned, recipe) * _launch_seconds(planned, "train") if _is_launched(work.device, recipe) else 0.0
+        return overhead_s + max(seconds, launch_s)
     if job.group:
         burst_s = step_s * (job.num_calls + uncounted_calls(work.device, step_s))
-        warm_s = MEMBER_OVERHEAD_S[work.device] + _compile_seconds(job, repeat) + _warm_seconds(step_s, plan.settings.sample_s)
+        warm_s = MEMBER_OVERHEAD_S[work.device] + _warm_seconds(step_s, plan.settings.sample_s)
         return warm_s + job.num_blocks * burst_s
     overhead_s += _compile_seconds(job, repeat) + (ENERGY_WINDOW_S if job.metric == ENERGY and work.device == "cuda" else 0.0)
     if job.shared_id:
@@ -269,16 +319,24 @@ def _warm_seconds(step_s: float, sample_s: float) -> float:
 
 
 def _compile_seconds(job: Job, repeat: str) -> float:
-    """Estimate compilation on a GPU, for jobs that find an empty cache."""
+    """Estimate compilation on a GPU, for jobs that find an empty cache; rounds find their pilot's."""
     work = job.cell.workload
     compiles = work.device == "cuda" and work.engine.startswith("compile") and job.metric not in COUNTED_METRICS
-    return COMPILE_S if compiles and not job.shared_id and (repeat == "once" or job.repeat == 0) else 0.0
+    return COMPILE_S if compiles and not job.shared_id and (repeat in ("once", PILOT) or job.repeat == 0) else 0.0
 
 
 def estimated_step_seconds(planned: PlannedCell, settings: Settings) -> float:
-    """Estimate one step, in seconds, at the nominal rate of the device."""
+    """Estimate one step, in seconds, at the nominal rate of the device; on CUDA at least the time to launch its operators."""
     work = planned.cell.workload
-    return _step_flops(planned) / (nominal_flops_per_s(work.device, work.dtype) * (settings.threads if work.device == "cpu" else 1))
+    if work.device == "cpu":
+        return _step_flops(planned) / (nominal_flops_per_s("cpu", work.dtype) * settings.threads)
+    launch_s = _launch_seconds(planned, work.phase) if work.engine == EAGER else 0.0
+    return max(launch_s, _step_flops(planned) / nominal_flops_per_s(work.device, work.dtype))
+
+
+def _launch_seconds(planned: PlannedCell, phase: str) -> float:
+    """Estimate the time to launch the operators of one eager step on CUDA, in seconds."""
+    return CUDA_LAUNCH_S * OPERATORS_PER_BLOCK[phase] * planned.cell.model.shape.depth
 
 
 def estimated_shortest_job_seconds(planned: PlannedCell, settings: Settings) -> float:
@@ -382,7 +440,7 @@ def group_jobs(group: TimingGroup, settings: Settings, repeat: int) -> list[Job]
 
 
 def _pilot_jobs(plan: Plan) -> list[Job]:
-    return [Job(cell=planned.cell, metric=PILOT, repeat=0, settings=plan.settings) for planned in plan.cells]
+    return [Job(cell=planned.cell, metric=PILOT, repeat=0, settings=plan.settings) for planned in timed_cells(plan)]
 
 
 def together_on_gpu(found: Sequence[Job]) -> list[Job]:
@@ -411,7 +469,7 @@ def _cell_jobs(plan: Plan, metrics: Sequence[str], repeat: int) -> list[Job]:
     found = []
     shared_already: set[tuple[str, str]] = set()
     for metric, planned in itertools.product(metrics, plan.cells):
-        if needs_task(metric) and not planned.cell.workload.task:
+        if metric not in plan.metrics_of(planned.cell) or (needs_task(metric) and not planned.cell.workload.task):
             continue
         shared = _shared_id(metric, planned.cell, plan)
         if (metric, shared) not in shared_already:
@@ -445,13 +503,23 @@ def _training_jobs(plan: Plan, metrics: Sequence[str], search: Search | None) ->
 
 
 def _trained_cells(plan: Plan) -> list[Cell]:
-    return [p.cell for p in plan.cells if is_trained(p.cell, plan)]
+    return [p.cell for p in plan.cells if is_trained(p.cell, plan) and any(map(needs_task, plan.metrics_of(p.cell)))]
 
 
 def _step_flops(planned: PlannedCell) -> int:
     work, n = planned.cell.workload, planned.cell.model.shape.seq_len
     factor = TRAIN_PHASE_FACTOR if work.phase == "train" else 1
     return planned.sizing.cost.flops().at(n) * work.batch_size * factor
+
+
+def _num_steps(planned: PlannedCell, recipe: Recipe) -> float:
+    """Return the optimizer steps of a training; validation items count as training items."""
+    return recipe.epochs * info_of(planned.cell.workload.task).num_train / recipe.batch_size
+
+
+def _is_launched(device: str, recipe: Recipe) -> bool:
+    """Return whether Python launches the operators of each training step on a GPU."""
+    return device == "cuda" and recipe.engine == EAGER and not recipe.compile
 
 
 def _training_flops(planned: PlannedCell, recipe: Recipe) -> float:

@@ -21,6 +21,7 @@ from bench.planning.pooling import planned_data_tokens
 from bench.serialize import content_id
 from bench.spec import MEASURED, Cell, Plan, PlannedCell, Record, Settings
 
+LATENCY = "latency"
 PILOT = "pilot"
 """Metric of the pilot, whose times are not reported."""
 COMPARE, GROWTH = "compare", "growth"
@@ -114,7 +115,7 @@ def timing_groups(plan: Plan, pilots: Mapping[str, Pilot], control: Cell | None,
     `failed`: ids of cells whose pilots failed; they are left out.
     """
     found: list[TimingGroup] = []
-    groups = cell_groups(plan.cells, plan)
+    groups = cell_groups(timed_cells(plan), plan)
     home = next((name for name, cells in groups if control in cells), "")
     for name, cells in groups:
         alive = [cell for cell in cells if cell.cell_id not in failed]
@@ -124,12 +125,17 @@ def timing_groups(plan: Plan, pilots: Mapping[str, Pilot], control: Cell | None,
     return found
 
 
+def timed_cells(plan: Plan) -> list[PlannedCell]:
+    """Return the cells whose latency is measured."""
+    return [planned for planned in plan.cells if LATENCY in plan.metrics_of(planned.cell)]
+
+
 def cell_groups(cells: Sequence[PlannedCell], plan: Plan) -> list[tuple[str, list[Cell]]]:
     """Return (name, cells) of each group, in the order of the plan.
 
     A cell without a partner to compare with joins only its growth group.
     """
-    compared = _compared([planned.cell for planned in cells])
+    compared = _compared([planned.cell for planned in cells], _comparisons(plan))
     growing = list(_growing(cells, plan)) if plan.settings.growth else []
     grown = {cell.cell_id for _, members in growing for cell in members}
     lonely = {name for name, members in compared.items() if len(members) == 1 and members[0].cell_id in grown}
@@ -158,20 +164,38 @@ def home_groups(records: Sequence[Record]) -> dict[str, str]:
     return found
 
 
-def _compared(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
-    """Group cells by workload and length.
+def _comparisons(plan: Plan) -> dict[str, str]:
+    """Return the name of the comparison that each cell belongs to, by cell id; empty for a request without arms.
+
+    The arms of a part are compared with each other, not with those of another part, unless the two parts share a cell.
+    """
+    found: dict[str, str] = {}
+    for part in plan.parts:
+        if part.arms:
+            joined = {found[cell_id] for cell_id in part.cells if cell_id in found}
+            found = {cell_id: part.name if name in joined else name for cell_id, name in found.items()}
+            found |= dict.fromkeys(part.cells, part.name)
+    return found
+
+
+def _compared(cells: Sequence[Cell], comparisons: Mapping[str, str]) -> dict[str, list[Cell]]:
+    """Group cells by comparison, workload and length.
 
     A length with a single family joins another length with the same number of data tokens: a published gMLP of 196 tokens is compared
     with a ViT of 197 tokens, one of them a class token. Lengths with several families are preferred as the group to join.
     """
     groups: dict[str, list[Cell]] = {}
+
+    def work_of(cell: Cell) -> str:
+        return "/".join(filter(None, (comparisons.get(cell.cell_id, ""), _work(cell))))
+
     for cell in cells:
-        groups.setdefault(f"{COMPARE}/{_work(cell)}/n={cell.model.shape.seq_len}", []).append(cell)
+        groups.setdefault(f"{COMPARE}/{work_of(cell)}/n={cell.model.shape.seq_len}", []).append(cell)
     alone = [name for name, members in groups.items() if len({cell.model.family for cell in members}) == 1]
     joined: dict[str, str] = {}
     first_of: dict[tuple[str, int], str] = {}
     for name in [*(name for name in groups if name not in alone), *alone]:
-        places = [(_work(cell), planned_data_tokens(cell.model)) for cell in groups[name]]
+        places = [(work_of(cell), planned_data_tokens(cell.model)) for cell in groups[name]]
         joined[name] = first_of.get(places[0], name) if name in alone else name
         first_of |= {place: joined[name] for place in places if place not in first_of}
     found: dict[str, list[Cell]] = {}

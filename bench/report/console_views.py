@@ -181,27 +181,38 @@ def show_plan(wanted: Plan) -> None:
     show_skipped(wanted)
 
 
-def show_parts(wanted: Plan) -> None:
+def show_parts(wanted: Plan, minutes: float | None = None) -> None:
     """Print a line per part of a question's plan, and skipped combinations.
 
     A plan of a question can hold hundreds of configurations.
-    """
-    from bench.planning.jobs import estimated_cell_seconds
 
-    cells, seconds = {planned.cell.cell_id: planned.cell for planned in wanted.cells}, estimated_cell_seconds(wanted)
+    `minutes`: the time that the parts are to fit in; None for no limit.
+    """
+    from bench.planning.jobs import RUN_OVERHEAD_S, estimated_part_seconds
+
+    cells, seconds = {planned.cell.cell_id: planned.cell for planned in wanted.cells}, estimated_part_seconds(wanted)
     rows = []
-    for part in wanted.parts:
+    for place, part in enumerate(wanted.parts):
         own = [cells[cell_id] for cell_id in part.cells]
         compared = "; ".join(arm.name for arm in part.arms) or ", ".join(dict.fromkeys(cell.model.name for cell in own))
         lengths = ", ".join(map(str, sorted({cell.model.shape.seq_len for cell in own})))
         batches = ", ".join(map(str, sorted({cell.workload.batch_size for cell in own})))
-        time = console.duration_text(sum(seconds[cell_id] for cell_id in part.cells))
-        rows.append((part.name, compared, lengths, batches, str(len(own)), time))
-    headers = ("part", "compared", "n", "batch", "configurations", "time")
-    console.print_table(headers, rows, (False, False, False, False, True, True))
+        time = console.duration_text(seconds[place])
+        fits = () if minutes is None else (_fits_text(RUN_OVERHEAD_S + sum(seconds[:place]), seconds[place], 60 * minutes),)
+        rows.append((part.name, str(len(own)), time, *fits, lengths, batches, compared))
+    limit = () if minutes is None else (f"in {minutes:g} minutes",)
+    headers = ("part", "configurations", "time", *limit, "n", "batch", "compared")
+    console.print_table(headers, rows, tuple(header in ("configurations", "time") for header in headers))
     show_sweeps(wanted)
     show_skipped(wanted)
     console.say("to see each configuration, add --json")
+
+
+def _fits_text(before_s: float, own_s: float, limit_s: float) -> str:
+    """Say how much of a part fits, after `before_s` seconds of earlier ones."""
+    if before_s >= limit_s:
+        return "no"
+    return "whole" if before_s + own_s <= limit_s else f"{(limit_s - before_s) / own_s:.0%}"
 
 
 def show_families() -> None:

@@ -33,10 +33,13 @@ class Member(Protocol):
     outcome: Outcome | None
 
     def begin(self) -> None:
-        """Let the process build its step and warm up."""
+        """Let the process build its step; on a CPU, warm it up too."""
 
     def ready(self) -> None:
-        """Wait until the process is warm."""
+        """Wait until that is done."""
+
+    def warm_up(self) -> None:
+        """Warm up on a GPU."""
 
     def burst(self) -> None: ...
 
@@ -56,12 +59,18 @@ def take_turns(members: Sequence[Member]) -> list[Outcome]:
     """
     started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
     restless: dict[int, int] = {}
-    for member in starting_order(members):
+    on_cpu = members[0].job.cell.workload.device == "cpu"
+    starting = starting_order(members)
+    for member in starting:
         member.begin()
-        if member.job.cell.workload.device == "cpu":
+        if on_cpu:
             member.ready()
-    for member in members:  # on a GPU, setup takes seconds, so all members set up at the same time
-        member.ready()
+    if not on_cpu:  # setting up takes seconds there, so all members do at the same time; but each compiles and warms up alone
+        for member in starting:
+            member.ready()
+        for member in starting:
+            if member.outcome is None:
+                member.warm_up()
     for member, previous in _turn_order(members):
         if previous is not None and not stands_still(previous):
             restless[id(member)] = restless.get(id(member), 0) + 1

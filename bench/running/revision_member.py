@@ -68,7 +68,10 @@ class RevisionMember:
         self._ask(to_json(self.job))
 
     def ready(self) -> None:
-        """Do nothing, since `begin` already waited for the warm-up."""
+        """Do nothing, since `begin` already waited."""
+
+    def warm_up(self) -> None:
+        self._ask(True)
 
     def burst(self) -> None:
         self._ask(True)

@@ -26,6 +26,7 @@ from bench.planning.jobs import (
     TIMED_OUT,
     UNSTABLE,
     batches,
+    by_part,
     estimated_job_seconds,
     expected_jobs,
     further_rounds,
@@ -79,8 +80,8 @@ def execute(
 
     A KeyboardInterrupt ends the run at once; `stop` ends it after the current round. Existing records are kept.
 
-    If `stop` has a time limit, a job starts only if it is expected to end in time. A job that exceeds the limit is killed without a
-    record. When the run is resumed, the job runs again, from its checkpoint if it has one.
+    If `stop` has a time limit, a job starts only if it is expected to end in time, and the plan's parts run one after the other. A job that
+    exceeds the limit is killed without a record. When the run is resumed, the job runs again, from its checkpoint if it has one.
 
     `retry` names the jobs to measure again:
     `failed`: jobs without a measurement, together with the jobs they take turns with; new outcomes replace the old ones.
@@ -182,20 +183,54 @@ class _Execution:
             records = [record for record in records if not is_failure(record)]
         with (
             catalog.load("executors", executor).Executor() as runner,
+            # the driver shuts a GPU down when its last client closes, and takes seconds to start it for the next process: this client stays
+            environment.visible_gpu() if self.plan.cells[0].cell.workload.device == "cuda" else contextlib.nullcontext(),
             listening(self.progress.message),
             ceilings_noted(self.folder, lambda: short_ceilings(runner, self.plan))
             if needs_short_ceilings(self.plan)
             else contextlib.nullcontext(),
         ):
-            while queue := list(missing_jobs(self.plan, records)):
-                records += self._run_jobs(queue, records, runner)
+            if self.stop and self.stop.left_s() < math.inf:
+                self._run_by_part(records, runner)
+            else:
+                while queue := list(missing_jobs(self.plan, records)):
+                    records += self._run_all(queue, records, runner)
             if UNSTABLE in retry:
-                self._run_jobs(_further_rounds(self.plan, read_run(self.folder, self.writer.records)), records, runner)
+                self._run_all(_further_rounds(self.plan, read_run(self.folder, self.writer.records)), records, runner)
+
+    def _run_by_part(self, records: list[Record], runner: Any) -> None:
+        """Run the parts of the plan one after the other, so that what the time allows is whole.
+
+        A part that does not fit is left for the next call; those after it get the time that is left. Raises KeyboardInterrupt if any job is
+        left.
+        """
+        assert self.stop is not None
+        given_up: set[int] = set()
+        while True:
+            missing = list(missing_jobs(self.plan, records, waits_for_all_pilots=False))
+            queues = {number: queue for number, queue in by_part(self.plan, missing).items() if number not in given_up}
+            if not queues:
+                break
+            number, queue = next(iter(queues.items()))
+            records += self._run_jobs(queue, records, runner)
+            if self._postponed:
+                given_up.add(number)
+            if self.stop.requested:
+                break
+        if missing:
+            raise KeyboardInterrupt
+
+    def _run_all(self, queue: Sequence[Job], before: Sequence[Record], runner: Any) -> list[Record]:
+        """Run jobs like `_run_jobs`; raises KeyboardInterrupt if jobs were postponed."""
+        records = self._run_jobs(queue, before, runner)
+        if self._postponed:
+            raise KeyboardInterrupt
+        return records
 
     def _run_jobs(self, queue: Sequence[Job], before: Sequence[Record], runner: Any) -> list[Record]:
         """Run jobs and return their records, in order of completion.
 
-        Raises KeyboardInterrupt if jobs were postponed.
+        What a stop request or the time limit leaves is in `_postponed`.
         """
         cells = {p.cell.cell_id: p for p in self.plan.cells}
         pilots = pilots_of(before)
@@ -224,8 +259,6 @@ class _Execution:
                     not_retryable.add(retry_key(job))
                 estimates.done(job, outcome)
                 self.progress.finished(job, outcome, left_s=estimates.left_s())
-        if self._postponed:
-            raise KeyboardInterrupt
         return records
 
     def _next_batches(

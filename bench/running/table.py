@@ -22,7 +22,7 @@ from bench.files import write_atomically, write_text
 from bench.intervals import CONTROL_LEVEL, INTERLEAVED_CONTROL_LEVEL, LEVEL
 from bench.planning.jobs import expected_jobs, shared_ids
 from bench.planning.recipe import recipe_changes
-from bench.planning.timing import COMPARE, cell_groups, home_groups
+from bench.planning.timing import COMPARE, PILOT, cell_groups, home_groups, timed_cells
 from bench.planning.tuning import TUNING, Search, trainings_of
 from bench.running.roofline import COLUMNS as ROOFLINE
 from bench.running.roofline import roofline_of, step_flops
@@ -101,7 +101,7 @@ def references_of(plan: Plan) -> dict[str, str]:
     baselines = {cell_id for part in plan.parts for arm in part.arms if arm.name == part.baseline for cell_id in arm.cells}
     budgets = {planned.cell.cell_id: planned.sizing.budget for planned in plan.cells}
     found: dict[str, str] = {}
-    for cells in (cells for name, cells in cell_groups(plan.cells, plan) if name.startswith(COMPARE)):
+    for cells in (cells for name, cells in cell_groups(timed_cells(plan), plan) if name.startswith(COMPARE)):
         ids = sorted((cell.cell_id for cell in cells), key=lambda cell_id: cell_id not in baselines)
         for cell_id in ids:
             reference = next(other for other in ids if budgets[other] == budgets[cell_id])  # itself if there is no other
@@ -264,7 +264,7 @@ def _row(planned: PlannedCell, plan: Plan, by_subject: Mapping[str, Sequence[Rec
     records = [record for subject in _subjects(planned.cell, plan, search) for record in by_subject.get(subject, ())]
     row = _identity(planned, plan)
     in_order = sorted((r for r in records if r.outcome.status == MEASURED), key=lambda r: r.repeat)
-    measured = {metric: [r for r in in_order if r.metric == metric] for metric in plan.metrics}
+    measured = {metric: [r for r in in_order if r.metric == metric] for metric in (*plan.metrics, PILOT)}
     for metric, found in measured.items():
         if found:
             row.update(_summary(metric, found))
@@ -276,7 +276,9 @@ def _row(planned: PlannedCell, plan: Plan, by_subject: Mapping[str, Sequence[Rec
     if measured.keys() >= WITH_ROOFLINE:
         row.update(roofline_of(planned, measured["latency"], measured["ceiling"]))
     trained = is_trained(planned.cell, plan)
-    wanted = [metric for metric in plan.metrics if trained or catalog.load("metrics", metric).REPEAT not in ("seed", "trial")]
+    wanted = [
+        metric for metric in plan.metrics_of(planned.cell) if trained or catalog.load("metrics", metric).REPEAT not in ("seed", "trial")
+    ]
     return {**row, **_status(records, wanted)}
 
 

@@ -51,8 +51,12 @@ class Turns:
         self._steps: Generator[None, bool, Measurement] = catalog.load("metrics", job.metric).take_turns(job)
 
     def begin(self) -> None:
-        """Build the step and warm it up."""
+        """Build the step; on a CPU, warm it up too."""
         self._advance(lambda: next(self._steps))
+
+    def warm_up(self) -> None:
+        """Warm up on a GPU."""
+        self.burst()
 
     def burst(self) -> None:
         self._advance(lambda: self._steps.send(True))

@@ -123,15 +123,19 @@ def fastest_kernel(*, device_type: str, fp32: bool, training: bool, n: int, chan
     """Return the formulation that `auto` uses.
 
     On CPU it was measured as fastest, or within noise of the fastest, among formulations without an n x n matrix per sample, in fp32 and in
-    bf16 (docs/log.md); other dtypes are treated as bf16 is. On CUDA it is a guess, not a measurement.
+    bf16 (docs/log.md); other dtypes are treated as bf16 is. On CUDA it is a guess by the bytes that each moves, not a measurement; the
+    first part of `bench ablate gpu` measures it.
 
-    The batched product never transposes v. But an n x n matrix per sample, which at n > channels would be the largest tensor of the block,
-    is the gradient of its weight, and in bf16 on CPU a copy of its weight too. So it is avoided there.
+    The batched product never transposes v: on CUDA it is one kernel, where `linear` copies v, multiplies and adds. But an n x n matrix per
+    sample, which at n > channels would be the largest tensor of the block, is the gradient of its weight, and in bf16 on CPU a copy of its
+    weight too. So it is avoided there.
     """
-    if device_type not in CHOOSING_DEVICES or (device_type == "cuda" and not fp32):
+    if device_type not in CHOOSING_DEVICES:
         return "linear"
+    if device_type == "cuda":
+        return "linear" if training and n > channels else "baddbmm"
     if n > channels and (training or not fp32):
-        return "linear" if device_type == "cuda" else "conv1d" if fp32 else "einsum"
+        return "conv1d" if fp32 else "einsum"
     return "baddbmm"
 
 

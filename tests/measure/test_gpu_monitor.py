@@ -1,8 +1,7 @@
-"""The GPU is watched while something runs, not after it; a planted NVML answers."""
+"""Clocks and power of a GPU are read on request and summed up; a planted NVML answers."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,38 +9,25 @@ from typing import Any
 import pytest
 
 from bench.measure import gpu_monitor
-from bench.measure.gpu_monitor import summary, watched_gpu
+from bench.measure.gpu_monitor import gpu_reader, summary
 
 IDLE = {"gpu_clock_mhz": 345, "gpu_memory_clock_mhz": 2619, "gpu_throttle_reasons": 1, "gpu_power_w": 70.0, "gpu_temperature_c": 30}
 BUSY = {"gpu_clock_mhz": 1980, "gpu_memory_clock_mhz": 2619, "gpu_throttle_reasons": 4, "gpu_power_w": 650.0, "gpu_temperature_c": 60}
 
 
-def test_readings_are_taken_while_the_block_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The device is busy inside the block alone: a reading after it would find idle clocks."""
-    state: dict[str, Any] = {}
-    enough = threading.Event()
-    num_asked = 0
+def test_a_reading_is_taken_whenever_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = {"now": BUSY}
 
     @contextmanager
     def planted() -> Iterator[Any]:
-        def ask(name: str) -> Any:
-            nonlocal num_asked
-            num_asked += 1
-            if num_asked >= 3 * len(gpu_monitor.WATCHED):
-                enough.set()
-            return state["now"][name]
-
-        yield ask
+        yield lambda name: state["now"][name]
 
     monkeypatch.setattr(gpu_monitor, "visible_gpu", planted)
     readings: gpu_monitor.Readings = []
-    state["now"] = BUSY
-    with watched_gpu(readings, interval_s=0.001):
-        assert enough.wait(timeout=60.0)
-    state["now"] = IDLE
-    found = summary(readings)
-    assert len(readings) >= 3
-    assert (found["gpu_clock_mhz"], found["gpu_power_w"], found["gpu_temperature_c"]) == (1980, 650.0, 60)
+    with gpu_reader(readings) as read:
+        read()
+        state["now"] = IDLE
+    assert readings == [BUSY]
 
 
 def test_a_watch_sums_up() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bench.measure.engines.graph import record
-from bench.measure.kernel_time import MIN_SAMPLES, kernel_seconds
+from bench.measure.kernel_time import MIN_SAMPLES, _flush, kernel_seconds
 from bench.measure.timer import CudaStopwatch, Sample, rules_for, time_call
 from bench.metrics import latency
 from bench.planning.flags import Flags, settings_on
@@ -44,6 +44,16 @@ def test_launches_are_in_the_time_between_events_and_not_in_that_of_the_kernels(
 def test_a_flushed_cache_costs_the_first_kernel_that_reads_and_nothing_of_the_flush(gpu: FakeGpu) -> None:
     cold = kernel_seconds(lambda: step(gpu), cold=True)
     assert cold == pytest.approx(9 * 2e-6 + 5e-6, rel=1e-6)
+
+
+def test_a_flush_lasts_longer_than_the_launch_of_a_large_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred MB, twice an H100's cache, take 35 us; launching a graph of a thousand kernels takes longer."""
+    sizes: list[int] = []
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(L2_cache_size=50 * 2**20))
+    monkeypatch.setattr(torch, "empty", lambda size, **_: sizes.append(size) or SimpleNamespace(zero_=None))
+    _flush()
+    assert sizes == [256 * 2**20]
 
 
 def test_long_steps_are_sampled_a_few_times_alone(gpu: FakeGpu) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -67,34 +67,45 @@ def test_the_kernel_is_found_out_with_one_sample(monkeypatch: pytest.MonkeyPatch
     assert batches == [1]
 
 
-def test_the_gpu_is_watched_while_bursts_are_timed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """During the first call, which may compile, and the warm-up it idles or speeds up."""
+def test_on_a_gpu_a_step_is_built_then_warmed_up_and_watched_within_its_bursts_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between them other members of the group run on the same device: a clock that is read then is theirs."""
     from bench.measure import gpu_monitor, step, timer
 
-    watched: list[bool] = []
-    inside = False
+    log: list[str] = []
 
     @contextlib.contextmanager
-    def watching(_: object) -> Iterator[None]:
-        nonlocal inside
-        inside = True
-        yield
-        inside = False
+    def reader(_: object) -> Iterator[Callable[[], None]]:
+        yield lambda: log.append("read")
 
-    monkeypatch.setattr(gpu_monitor, "watched_gpu", watching)
-    monkeypatch.setattr(step, "build_step", lambda *_, **__: SimpleNamespace(call=lambda: watched.append(inside)))
+    monkeypatch.setattr(gpu_monitor, "gpu_reader", reader)
+    monkeypatch.setattr(step, "build_step", lambda *_, **__: SimpleNamespace(call=lambda: log.append("call")))
     monkeypatch.setattr(timer, "stopwatch_for", lambda _: timer.WallStopwatch())
     monkeypatch.setattr(timer, "rules_for", lambda *_: timer.Rules(sample_s=0.01))
+    monkeypatch.setattr(latency, "uncounted_calls", lambda *_: 2)
     monkeypatch.setattr(latency, "_measurement", lambda _job, _step, timing, _readings: timing)
     found = job("vit", "auto")
     work = dataclasses.replace(found.cell.workload, device="cuda")
     turns = latency.take_turns(dataclasses.replace(found, cell=dataclasses.replace(found.cell, workload=work), num_calls=3))
     next(turns)
-    num_warm = len(watched)
+    assert log == []
+    turns.send(True)
+    num_warm = len(log)
+    assert "read" not in log
     turns.send(True)
     turns.send(True)
     with pytest.raises(StopIteration) as ended:
         turns.send(False)
-    assert ended.value.value.warmup_calls + 1 == num_warm == watched.count(False)
-    assert all(watched[num_warm:])
-    assert len(watched) > num_warm + 2 * 3
+    assert ended.value.value.warmup_calls + 1 == num_warm
+    assert log[num_warm:] == ["call", "call", "read", "call", "call", "call"] * 2
+
+
+@pytest.mark.parametrize(("repeat", "asked"), [(0, 1), (1, 0)])
+def test_kernel_times_are_taken_in_the_first_round_alone(repeat: int, asked: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph replays the same kernels in every process, and recording it takes seconds of device time."""
+    taken: list[float] = []
+    monkeypatch.setattr("bench.measure.kernel_time.kernel_seconds", lambda *_, **__: taken.append(1e-3) or 1e-3)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(multi_processor_count=132))
+    planted: Any = SimpleNamespace(call=None, replays=False, is_graph=False)
+    values = latency._on_device(planted, dataclasses.replace(job("vit", "auto"), repeat=repeat), [])
+    assert (len(taken), "kernel_latency_ms" in values) == (asked, bool(asked))

@@ -43,6 +43,9 @@ class Planted:
     def ready(self) -> None:
         self.log.append(f"ready {self.name}")
 
+    def warm_up(self) -> None:
+        self._turn("warm", 0)
+
     def burst(self) -> None:
         self.num_bursts += 1
         self._turn("burst", self.num_bursts)
@@ -77,7 +80,9 @@ def test_every_member_has_one_burst_in_each_block_and_their_order_changes() -> N
     work = dataclasses.replace(on_gpu.cell.workload, device="cuda")
     on_gpu = dataclasses.replace(on_gpu, cell=dataclasses.replace(on_gpu.cell, workload=work))
     take_turns([Planted(name, gpu_log, job=on_gpu) for name in "abc"])
-    assert sorted(gpu_log[:3]) == ["begin a", "begin b", "begin c"]  # setting up takes seconds there: all at once
+    # setting up takes seconds there: all at once; but a first call beside others would not be timed alone
+    assert [entry.split()[0] for entry in gpu_log[:9]] == ["begin"] * 3 + ["ready"] * 3 + ["warm"] * 3
+    assert not any(entry.startswith("warm") for entry in log)
     assert log[-3:] == ["end a", "end b", "end c"]
     blocks = [tuple(bursts(log)[place : place + 3]) for place in range(0, 3 * BLOCKS, 3)]
     assert len(bursts(log)) == 3 * BLOCKS
@@ -111,6 +116,18 @@ def test_a_member_that_ends_early_leaves_the_others_all_their_blocks(turn: str, 
     assert [len(outcome.samples["wall_ms"]) for outcome in (first, last)] == [BLOCKS, BLOCKS]
     assert {first.status, last.status} == {MEASURED}
     assert "restless_turns" not in failed.values
+
+
+def test_a_member_that_fails_to_build_on_a_gpu_is_not_warmed_up() -> None:
+    log: list[str] = []
+    found = job()
+    found = dataclasses.replace(
+        found, cell=dataclasses.replace(found.cell, workload=dataclasses.replace(found.cell.workload, device="cuda"))
+    )
+    weak = Planted("weak", log, fails=lambda at, _: "out_of_memory" if at == "begin" else "", job=found)
+    outcomes = take_turns([Planted("a", log, job=found), weak])
+    assert [outcome.status for outcome in outcomes] == [MEASURED, "out_of_memory"]
+    assert [entry for entry in log if entry.startswith("warm")] == ["warm a"]
 
 
 def test_outcomes_share_the_moment_at_which_the_group_was_started() -> None:

@@ -40,7 +40,7 @@ class _Member(Turns):
     """A member in this process, taken as idle once its burst returns."""
 
     def ready(self) -> None:
-        """Do nothing, since `begin` already warmed up."""
+        """Do nothing, since `begin` returned when it was done."""
 
     def processor_s(self) -> float | None:
         return None

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Self
 from bench import catalog
 from bench.peers.names import LIBRARIES
 from bench.planning.jobs import LATENCY
+from bench.planning.timing import PILOT
 from bench.progress import listening, tell
 from bench.running.executors import Batch
 from bench.running.interleave import take_turns
@@ -43,7 +44,7 @@ SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1"}
 COMPILE_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 """The environment variable for inductor's cache folder.
 
-Each timed configuration of a run has its own folder, so its first round really compiles.
+Each timed configuration of a run has its own folder, so its pilot really compiles.
 """
 PARENT_DEATH_SIGNAL = 1
 STOP_GRACE_S = 5.0
@@ -210,6 +211,9 @@ class _Member:
             self._await_answer()
         self._is_warm = True
 
+    def warm_up(self) -> None:
+        self.burst()
+
     def burst(self) -> None:
         self._send(True)
         self._await_answer()
@@ -371,9 +375,9 @@ def _child(connection: Connection, caches: str, data: dict[str, str]) -> None:
 
 
 def _run_bursts(connection: Connection, turns: Turns) -> Outcome:
-    """Warm up, run bursts on request, and return the outcome.
+    """Build, warm up and run bursts on request, and return the outcome.
 
-    Answers None after the warm-up and each burst; the caller sends the outcome.
+    Answers None after each of them; the caller sends the outcome.
     """
     turns.begin()
     while turns.outcome is None:
@@ -404,11 +408,10 @@ def forget() -> None:
 def compile_cache(folder: str, job: Job) -> str:
     """Return the job's cache folder for compiled code, below `folder`.
 
-    Each timed configuration, and the control, has its own: code compiled for another one would hide the compilation time. All other
-    metrics share one.
+    Each timed configuration has its own, which its pilot fills and its rounds read: code compiled for another one would hide the
+    compilation time. All other metrics share one.
     """
-    own = f"{job.cell.cell_id}{'_control' if job.control else ''}"
-    return os.path.join(folder, own if job.metric == LATENCY else "untimed")
+    return os.path.join(folder, job.cell.cell_id if job.metric in (LATENCY, PILOT) else "untimed")
 
 
 def _require_prepared_server() -> None:

@@ -9,7 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from models.layers.cost import real_fft_flops
-from models.mixers.spatial_gating import FFT, GATINGS, KERNELS, WEIGHT_STDS, Config, SpatialGating, build, cost, toeplitz_matrix
+from models.mixers.spatial_gating import (
+    FFT,
+    GATINGS,
+    KERNELS,
+    WEIGHT_STDS,
+    Config,
+    SpatialGating,
+    build,
+    cost,
+    fastest_kernel,
+    toeplitz_matrix,
+)
 from tests.contracts.checks import assert_close_to_largest, randomise
 
 N, WIDTH = 7, 16
@@ -353,3 +364,13 @@ def test_what_cannot_be_built_is_refused(options: dict[str, Any], rule: str) -> 
 
 def test_heads_that_act_on_every_channel_need_not_divide_them() -> None:
     assert build(Config(seq_len=N, width=WIDTH, heads=3, head_mix="mean"))(torch.randn(1, N, WIDTH)).shape == (1, N, WIDTH // 2)
+
+
+@pytest.mark.parametrize("fp32", [True, False])
+@pytest.mark.parametrize(
+    ("training", "n", "expected"), [(False, 257, "baddbmm"), (False, 4097, "baddbmm"), (True, 257, "baddbmm"), (True, 4097, "linear")]
+)
+def test_on_a_gpu_the_gate_is_one_batched_product_unless_its_gradient_is_a_large_matrix_per_sample(
+    fp32: bool, training: bool, n: int, expected: str
+) -> None:
+    assert fastest_kernel(device_type="cuda", fp32=fp32, training=training, n=n, channels=1152) == expected

@@ -178,11 +178,11 @@ def test_no_other_metric_or_configuration_compiles_for_a_timed_one() -> None:
     assert timed != cached_in(job("latency", engine="compile", attention="math"))
 
 
-def test_later_rounds_find_what_the_first_compiled_and_the_control_compiles_for_itself() -> None:
-    """The control may come first in its round."""
+def test_all_rounds_and_the_control_find_what_the_pilot_compiled() -> None:
+    """Compiling takes tens of seconds on a GPU; once is enough, and the pilot notes how long it took."""
     first = job("latency", engine="compile")
-    assert cached_in(dataclasses.replace(first, repeat=1)) == cached_in(first)
-    assert cached_in(dataclasses.replace(first, control=True)) != cached_in(first)
+    others = (dataclasses.replace(first, metric="pilot"), dataclasses.replace(first, repeat=1), dataclasses.replace(first, control=True))
+    assert {cached_in(other) for other in others} == {cached_in(first)}
 
 
 def test_on_a_gpu_the_jobs_of_a_configuration_share_a_process(executor: Executor) -> None:

@@ -1,0 +1,208 @@
+"""What changes on a GPU?
+
+Prediction: Kernels decide more than architectures do. In training, the batched product is the faster formulation of gMLP's
+gate at n = 257, since it is one kernel and moves a third of the bytes, and the slower at n = 4097, where the gradient of its
+weight is the largest tensor; every formulation is slower at 4097 than at 4096, since rows of odd length cannot be loaded in
+aligned pieces. Explicit attention takes at least three times as
+long as fused attention at n = 4097, and cuDNN's kernel is faster than the one that torch chooses. At one shape and equal
+tokens per batch, gMLP and ViT are within 20 % at n = 17, where their linear terms decide; at n = 4097 gMLP is slower, since
+its n^2 term has one and a half times as many multiply-adds, on unaligned rows. gMLP leads on CIFAR-10 at 4M parameters, as
+it does on a CPU at 300k. Our gMLP-S and DeiT-S take no longer than timm's. At n = 16,384 linear attention and Toeplitz gates
+by FFT take less than half of fused attention's time. Compilation saves gMLP at least a fifth: it fuses the element-wise work
+around the gate.
+
+The parts are in order of value: with --minutes they run one after the other, as far as the time allows, and the same command
+goes on. All models of a part have heads of 64 channels, as published ViTs have, unless they are trained at 17 tokens.
+
+Source: NVIDIA H100 data sheet (989 TFLOP/s in bf16, 3.35 TB/s); arXiv 2205.14135 (fused attention); timm's published
+throughputs of gmlp_s16_224 and deit_small_patch16_224.
+
+Cost: some fourteen minutes on an H100 (estimate); on a CPU small models rehearse it in three minutes, with --quick or
+without, and no time of theirs says anything about a GPU.
+"""
+
+from bench.spec import Ablation, Arm, Grid, Prediction
+
+GATES, KERNELS, HEADLINE = "gates", "attention kernels", "headline"
+LARGE, CIFAR, PUBLISHED, EXPLICIT = "51M on CIFAR-10", "4M on CIFAR-10", "published", "explicit attention"
+ESCAPE, ENERGY, FP32, COMPILED, TRACE = "escape", "energy", "fp32", "compiled", "trace"
+
+GMLP, VIT, TRANSFORMER = "gMLP", "ViT", "Transformer"
+FAMILIES = tuple(Arm(name=name, flags={"models": family}) for name, family in ((GMLP, "gmlp"), (VIT, "vit"), (TRANSFORMER, "transformer")))
+FORMULATIONS = tuple(Arm(name=kernel, flags={"models": f"gmlp+kernel={kernel}"}) for kernel in ("linear", "baddbmm", "matmul"))
+AUTO, CUDNN, MATH = "torch's choice", "cuDNN", "explicit"
+CHOICE, CUDNN_ONLY, SCORES = (
+    Arm(name=name, flags={"attention": kernel}) for name, kernel in ((AUTO, "auto"), (CUDNN, "cudnn"), (MATH, "math"))
+)
+FLASH = Arm(name="flash", flags={"attention": "flash"})
+MIXERS = {
+    "attention": "attention",
+    "dense gates": "gated_projection",
+    "Toeplitz gates": "gated_projection:toeplitz=true:kernel=fft",
+    "gates of rank 16": "gated_projection:rank=16",
+    "linear attention": "linear_attention",
+    "state space": "state_space:state=64",
+}
+MIXING = tuple(Arm(name=name, flags={"models": f"metaformer+mixer={mixer}"}) for name, mixer in MIXERS.items())
+OURS_AND_TIMM = (
+    Arm(name="our DeiT-S", flags={"models": "deit-s"}),
+    Arm(name="timm's DeiT-S", flags={"models": "timm:deit_small_patch16_224"}, facts={"code": "timm"}),
+    Arm(name="our gMLP-S", flags={"models": "gmlp-s"}),
+    Arm(name="timm's gMLP-S", flags={"models": "timm:gmlp_s16_224"}, facts={"code": "timm"}),
+)
+EAGER_AND_COMPILED = tuple(
+    Arm(name=f"{arm.name}{title}", flags={**arm.flags, "engine": engine})
+    for engine, title in (("eager", ""), ("compile", ", compiled"))
+    for arm in FAMILIES
+)
+
+BF16 = {"dtype": "bf16", "metrics": "latency"}
+BOTH = {**BF16, "phase": "infer,train"}
+BLOCKS = {**BF16, "phase": "train", "width": "384", "depth": "2", "heads": "6", "batch_tokens": "32800"}
+SHAPE = {"params": "22M", "depth": "12", "heads": "6", "match": "shape", "batch_tokens": "65600"}
+"""ViT-S: width 384, six heads of 64."""
+TRAINED = {"task": "cifar10", "seq": "17", "depth": "6", "metrics": "params,flops,accuracy"}
+
+ON_CUDA = (
+    Grid(name=GATES, flags={**BLOCKS, "ffn_width": "2304", "seq": "257,1025,4096,4097"}, arms=FORMULATIONS),
+    Grid(name=KERNELS, flags={**BLOCKS, "models": "vit", "seq": "257,1025,4097"}, arms=(CHOICE, FLASH, CUDNN_ONLY, SCORES)),
+    Grid(
+        name=HEADLINE,
+        flags={**BOTH, **SHAPE, "seq": "17,257,1025,4097", "metrics": "params,flops,latency,memory"},
+        arms=FAMILIES,
+        baseline=VIT,
+    ),
+    Grid(
+        name=LARGE,
+        flags={**TRAINED, "params": "51M", "recipe": "epochs=10,batch_size=32,learning_rate=1.25e-4,precision=bf16-autocast"},
+        arms=FAMILIES[:1],
+    ),
+    Grid(
+        name=CIFAR,
+        flags={**TRAINED, "params": "4M", "recipe": "epochs=10,batch_size=128,learning_rate=5e-4,precision=bf16-autocast"},
+        arms=FAMILIES,
+        baseline=VIT,
+    ),
+    Grid(name=PUBLISHED, flags={**BOTH, "input": "images", "batch": "128"}, arms=OURS_AND_TIMM),
+    Grid(
+        name=EXPLICIT,
+        flags={**BOTH, **SHAPE, "models": "vit", "batch_tokens": "32800", "seq": "1025,4097", "metrics": "latency,memory"},
+        arms=(CHOICE, CUDNN_ONLY, SCORES),
+    ),
+    Grid(
+        name=ESCAPE,
+        flags={
+            **BF16,
+            "width": "384",
+            "depth": "4",
+            "heads": "6",
+            "ffn_width": "1536",
+            "batch_tokens": "65536",
+            "seq": "1024,16384",
+        },
+        arms=MIXING,
+    ),
+    Grid(name=ENERGY, flags={**BF16, **SHAPE, "phase": "train", "seq": "1025", "metrics": "energy"}, arms=FAMILIES, baseline=VIT),
+    Grid(name=FP32, flags={**BF16, **SHAPE, "dtype": "fp32", "seq": "257,1025"}, arms=FAMILIES, baseline=VIT),
+    # another batch than the headline's: parts that share a configuration are timed together
+    Grid(name=COMPILED, flags={**BF16, **SHAPE, "batch_tokens": "32896", "seq": "257"}, arms=EAGER_AND_COMPILED, baseline=VIT),
+    Grid(name=TRACE, flags={**BF16, **SHAPE, "phase": "train", "seq": "257", "metrics": "profile"}, arms=FAMILIES, baseline=VIT),
+)
+
+SMALL = {"dtype": "fp32", "metrics": "latency", "phase": "infer,train"}
+TINY = {"width": "64", "depth": "1", "heads": "2", "batch_tokens": "514"}
+SMALL_SHAPE = {"params": "100k", "depth": "2", "heads": "2", "match": "shape", "batch_tokens": "514"}
+DIGITS = {
+    "task": "digits",
+    "seq": "17",
+    "params": "100k",
+    "depth": "2",
+    "metrics": "params,flops,accuracy",
+    "recipe": "epochs=1,batch_size=128",
+}
+REHEARSAL = (
+    Grid(name=GATES, flags={**SMALL, **TINY, "ffn_width": "384", "seq": "17,64"}, arms=FORMULATIONS),
+    Grid(name=KERNELS, flags={**SMALL, **TINY, "models": "vit", "seq": "17,65"}, arms=(CHOICE, SCORES)),
+    Grid(
+        name=HEADLINE,
+        flags={**SMALL, **SMALL_SHAPE, "seq": "17,65", "metrics": "params,flops,latency,memory"},
+        arms=FAMILIES,
+        baseline=VIT,
+    ),
+    Grid(name=LARGE, flags=DIGITS, arms=FAMILIES[:1]),
+    Grid(name=CIFAR, flags=DIGITS, arms=FAMILIES, baseline=VIT),
+    Grid(name=PUBLISHED, flags={**SMALL, "phase": "infer", "input": "images", "batch": "1"}, arms=OURS_AND_TIMM[::2]),
+    Grid(
+        name=EXPLICIT,
+        flags={**SMALL, **SMALL_SHAPE, "models": "vit", "batch_tokens": "260", "seq": "17,65", "metrics": "latency,memory"},
+        arms=(CHOICE, SCORES),
+    ),
+    Grid(
+        name=ESCAPE,
+        flags={**SMALL, "phase": "infer", "width": "64", "depth": "1", "heads": "2", "batch_tokens": "1024", "seq": "64"},
+        arms=MIXING,
+    ),
+    Grid(name=ENERGY, flags={**SMALL, **SMALL_SHAPE, "seq": "17", "metrics": "energy"}, arms=FAMILIES, baseline=VIT),
+    Grid(name=TRACE, flags={**SMALL, **SMALL_SHAPE, "phase": "train", "seq": "17", "metrics": "profile"}, arms=FAMILIES, baseline=VIT),
+)
+"""Small models through the same parts; what needs a GPU or minutes of compilation is left out."""
+
+
+def on_gpu(part: str, arm: str, expected: str, by: float, because: str, *, against: str = "", n: int | None = None) -> Prediction:
+    return Prediction(
+        part=part,
+        arm=arm,
+        against=against,
+        measure="latency_ms",
+        expected=expected,
+        by=by,
+        seq_len=n,
+        because=because,
+        device="cuda",
+    )
+
+
+PREDICTIONS = (
+    on_gpu(GATES, "baddbmm", "lower", 0.05, "one kernel, a third of the bytes", n=257),
+    on_gpu(GATES, "baddbmm", "higher", 0.0, "the gradient of its weight is a matrix per sample", n=4097),
+    on_gpu(KERNELS, MATH, "higher", 2.0, "scores are written to memory and read again", n=4097),
+    on_gpu(KERNELS, CUDNN, "lower", 0.05, "written for this generation of GPUs", n=4097),
+    on_gpu(HEADLINE, GMLP, "equal", 0.2, "terms linear in n decide", n=17),
+    on_gpu(HEADLINE, GMLP, "higher", 0.1, "more multiply-adds in its n^2 term, on unaligned rows", n=4097),
+    Prediction(part=CIFAR, arm=GMLP, expected="higher", by=0.02, because="as on a CPU at 300k", device="cuda"),
+    Prediction(
+        part=PUBLISHED,
+        arm="our gMLP-S",
+        against="timm's gMLP-S",
+        measure="latency_ms",
+        expected="lower",
+        at_most=1.0,
+        because="the batched product needs no transposed copies",
+        device="cuda",
+    ),
+    Prediction(
+        part=PUBLISHED,
+        arm="our DeiT-S",
+        against="timm's DeiT-S",
+        measure="latency_ms",
+        expected="lower",
+        at_most=1.0,
+        because="the same operators",
+        device="cuda",
+    ),
+    on_gpu(EXPLICIT, MATH, "higher", 1.0, "scores are written to memory and read again", n=4097),
+    on_gpu(ESCAPE, "linear attention", "lower", 0.5, "linear in n", n=16384),
+    on_gpu(ESCAPE, "Toeplitz gates", "lower", 0.5, "n log n", n=16384),
+    on_gpu(COMPILED, "gMLP, compiled", "lower", 0.2, "element-wise work is fused", against=GMLP),
+)
+
+ABLATION = Ablation(
+    cpu=REHEARSAL,
+    cuda=ON_CUDA,
+    quick=REHEARSAL,
+    predictions=PREDICTIONS,
+    rounds=2,
+    seeds=1,
+    sample_s=0.3,
+    growth=False,
+)

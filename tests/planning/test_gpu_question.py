@@ -1,0 +1,78 @@
+"""What `bench ablate gpu` measures: the argument before refinements, heads as published models have them, and all of it rehearsed on a CPU."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+
+from bench import cli
+from bench.measure import environment
+from bench.planning.ablation import ablation_of, plan_ablation
+from bench.planning.flags import Flags
+from bench.planning.jobs import estimated_part_seconds
+from bench.spec import Plan
+
+PARTS = [grid.name for grid in ablation_of("gpu").cuda]
+REHEARSED = [grid.name for grid in ablation_of("gpu").quick]
+NEEDS_GPU = {"fp32", "compiled"}
+
+
+@functools.cache
+def plan_of(device: str) -> Plan:
+    """As on a machine that has every data set."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bench.planning.ablation.require_data", lambda _: None)
+        return plan_ablation("gpu", Flags(quick=device == "cpu"), device, command="")
+
+
+def test_kernels_come_before_the_models_that_use_them_and_refinements_last() -> None:
+    assert PARTS[:3] == ["gates", "attention kernels", "headline"]
+    assert set(PARTS[-2:]) == {"compiled", "trace"}
+    assert [name for name in PARTS if name not in NEEDS_GPU] == REHEARSED
+
+
+@pytest.mark.slow
+def test_attention_has_heads_of_64_channels_and_cudnn_stands_beside_torchs_choice() -> None:
+    """Width / 32 heads gave a ViT of 22M twelve heads of 32, which no published ViT has and which wastes half of a GPU's tiles."""
+    plan = plan_of("cuda")
+    assert plan.skipped == ()
+    timed = [p for p in plan.cells if p.cell.workload.attention != "none" and not p.cell.workload.task and p.cell.model.family != "timm"]
+    assert len(timed) > 30
+    assert {p.cell.model.shape.width // p.cell.model.shape.heads for p in timed} == {64}
+    kernels = {p.cell.workload.attention for p in plan.cells if p.cell.cell_id in plan.parts[1].cells}
+    assert kernels == {"auto", "flash", "cudnn", "math"}
+
+
+@pytest.mark.slow
+def test_on_a_gpu_no_engine_doubles_what_graph_replays_tell_already() -> None:
+    assert {p.cell.workload.engine for p in plan_of("cuda").cells} == {"eager", "compile"}
+    assert sum(estimated_part_seconds(plan_of("cuda"))) < 15 * 60
+
+
+def test_the_rehearsal_is_short() -> None:
+    plan = plan_of("cpu")
+    assert plan.skipped == ()
+    assert sum(estimated_part_seconds(plan)) < 3 * 60
+    assert max(p.cell.model.shape.seq_len for p in plan.cells) <= 197
+
+
+def test_a_dry_run_under_a_gpu_says_what_fits_and_starts_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = environment.gpu_facts()
+    monkeypatch.setattr(environment, "gpu_facts", lambda: {**facts, "gpu": "planted", "gpu_memory_bytes": 80 * 2**30})
+    monkeypatch.setattr(environment, "_torch_has_cuda", lambda: True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "150")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["ablate", "gpu", "--part", "headline", "--part", "trace", "--minutes", "1.5", "--dry-run"])
+    assert ended.value.code == 0
+    head, first, last, *_ = capsys.readouterr().out.splitlines()
+    assert "in 1.5 minutes" in head
+    assert first.startswith("headline")
+    assert "%" in first
+    assert last.startswith("trace")
+    assert " no " in last
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,286 @@
+"""A run within a time budget: parts in turn, no job that would not end in time, and the same command goes on. Jobs and time are made up."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import cli
+from bench.commands import run as run_command
+from bench.commands.options import RunOptions, closing_s
+from bench.measure import environment
+from bench.planning.ablation import plan_grids
+from bench.planning.flags import Flags
+from bench.planning.jobs import by_part, estimated_part_seconds, estimated_seconds, jobs
+from bench.planning.timing import PILOT
+from bench.running.runner import RunResult, execute, is_failure
+from bench.running.signals import Stop
+from bench.running.store import read_run
+from bench.running.table import rows_of
+from bench.spec import Ablation, Arm, Grid, Job, Outcome, Plan, Workload
+from tests.fake_executor import Silent, let_jobs_end, measured
+
+TINY = {"width": "16", "depth": "1", "metrics": "latency"}
+FAMILIES = (Arm(name="gMLP", flags={"models": "gmlp"}), Arm(name="ViT", flags={"models": "vit"}))
+FIRST, SECOND = (Grid(name=name, flags={**TINY, "seq": n}, arms=FAMILIES) for name, n in (("first", "17"), ("second", "33")))
+PILOTS, PER_ROUND = 2, 2
+
+
+def plan_of(*grids: Grid) -> Plan:
+    ablation = Ablation(cpu=grids, cuda=grids, quick=grids, rounds=2, seeds=1, growth=False)
+    return plan_grids("made", "Which is faster?", ablation, Flags(threads=1), "cpu", "")
+
+
+def told(text: str) -> None:
+    assert text
+
+
+class Machine:
+    """Jobs that take `job_s` of a clock that nothing else moves; of those in `lasting`, the longer ones of a length take more, up to their limit."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self.now, self.job_s, self.folder = 1000.0, 1.0, folder / "run"
+        self.lasting: dict[int, float] = {}
+        self.ran: list[Job] = []
+        self.end: Callable[[Job], Outcome] = measured
+        let_jobs_end(monkeypatch, self._run, pilots=self._run)
+
+    def _run(self, job: Job) -> Outcome:
+        self.ran.append(job)
+        needed_s = self.job_s if job.metric == PILOT else self.lasting.get(job.cell.model.shape.seq_len, self.job_s)
+        taken_s = min(needed_s, job.settings.limit_s)
+        self.now += taken_s
+        if taken_s < needed_s:
+            return Outcome(status="timed_out", reason="planted", duration_s=taken_s)
+        return dataclasses.replace(self.end(job), duration_s=taken_s)
+
+    def call(self, plan: Plan, seconds: float) -> RunResult:
+        stop = Stop(told, ends_at=self.now + seconds, clock=lambda: self.now)
+        with stop:
+            return execute(plan, self.folder, Silent(), executor="inline", stop=stop)
+
+    def lengths(self, *metrics: str) -> list[int]:
+        return [job.cell.model.shape.seq_len for job in self.ran if job.metric in metrics]
+
+    def num_records(self, n: int, plan: Plan) -> int:
+        own = {planned.cell.cell_id for planned in plan.cells if planned.cell.model.shape.seq_len == n}
+        return sum(record.subject_id in own for record in read_run(self.folder).records)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
+    return Machine(monkeypatch, tmp_path)
+
+
+def test_parts_run_in_turn_and_each_whole(machine: Machine) -> None:
+    """Without a time limit all pilots come first, then the rounds of all parts."""
+    result = machine.call(plan_of(FIRST, SECOND), 1e4)
+    assert result.complete
+    found = machine.lengths("latency", PILOT)
+    assert found == sorted(found)
+    assert len(found) == 2 * PILOTS + 4 * PER_ROUND + 2  # and the control
+
+
+def test_a_part_that_does_not_fit_leaves_its_time_to_the_next(machine: Machine) -> None:
+    def end(job: Job) -> Outcome:
+        slow = job.metric == PILOT and job.cell.model.shape.seq_len == 17
+        return dataclasses.replace(measured(job), values={**measured(job).values, "call_s": 5.0}) if slow else measured(job)
+
+    machine.end = end
+    plan = plan_of(FIRST, SECOND)
+    assert not machine.call(plan, 20).complete
+    assert set(machine.lengths("latency")) == {33}
+    assert machine.num_records(33, plan) == PILOTS + 2 * (PER_ROUND + 1)  # the control is one of them
+    assert machine.call(plan, 10_000).complete
+
+
+def test_a_round_that_cannot_be_finished_is_not_begun(machine: Machine) -> None:
+    """A ratio is paired by round: its two times would lie a call apart."""
+    machine.job_s = 6.0
+    plan = plan_of(FIRST)  # two pilots and ceilings, then rounds of three
+    machine.call(plan, 45)
+    rounds = {record.repeat for record in read_run(machine.folder).records if record.metric == "latency"}
+    assert rounds == {0}
+    machine.call(plan, 60)
+    assert {record.repeat for record in read_run(machine.folder).records if record.metric == "latency"} == {0, 1}
+
+
+@pytest.mark.filterwarnings("ignore:.*was stopped by the run's time limit")
+def test_a_call_that_goes_on_repeats_no_job_but_what_was_cut(machine: Machine) -> None:
+    machine.job_s = 5.0
+    plan = plan_of(FIRST, SECOND)
+    calls = 0
+    while not machine.call(plan, 25).complete:
+        calls += 1
+        assert calls < 20
+    keys = [job.key for job in machine.ran]
+    assert calls > 1
+    assert len(set(keys)) == len(read_run(machine.folder).records)
+    assert len(keys) <= len(set(keys)) + 3 * calls  # the group that the end of a call cut
+
+
+def test_a_job_cut_by_the_end_leaves_no_record_and_runs_again(machine: Machine) -> None:
+    plan = plan_of(FIRST)
+    machine.lasting = {17: 50.0}
+    began = machine.now
+    with pytest.warns(UserWarning, match="was stopped by the run's time limit; it runs again"):
+        assert not machine.call(plan, 30).complete
+    assert machine.now <= began + 30
+    cut = machine.ran[-1].key
+    assert cut not in {record.key for record in read_run(machine.folder).records}
+    assert machine.call(plan, 10_000).complete
+    assert [job.key for job in machine.ran].count(cut) == 2
+    assert not any(map(is_failure, read_run(machine.folder).records))
+
+
+def test_an_interrupt_ends_all_parts(machine: Machine) -> None:
+    def end(job: Job) -> Outcome:
+        if job.metric == "latency":
+            os.kill(os.getpid(), signal.SIGINT)
+        return measured(job)
+
+    machine.end = end
+    plan = plan_of(FIRST, SECOND)
+    with contextlib.suppress(KeyboardInterrupt):
+        machine.call(plan, 1e4)
+    assert machine.num_records(33, plan) == 0
+
+
+COUNTED = Grid(name="counted", flags={**TINY, "seq": "65", "metrics": "params"}, arms=FAMILIES)
+
+
+def test_a_cell_is_measured_for_the_metrics_of_its_own_parts(machine: Machine) -> None:
+    """A part that trains or reads energy must not make all the others do so."""
+    both = Grid(name="both", flags={**TINY, "seq": "17", "metrics": "params,latency"}, arms=FAMILIES)
+    plan = plan_of(both, COUNTED)
+    assert plan.metrics == ("params", "latency", "ceiling")
+    assert [part.metrics for part in plan.parts] == [(), ("params",)]
+    assert machine.call(plan, 1e4).complete
+    assert set(machine.lengths("latency", PILOT, "ceiling")) == {17}
+    assert set(machine.lengths("params")) == {17, 65}
+    assert set(rows_of(read_run(machine.folder))["status"]) == {"measured"}
+
+
+def test_a_cell_of_two_parts_is_measured_for_the_metrics_of_both() -> None:
+    counted = dataclasses.replace(COUNTED, flags={**COUNTED.flags, "seq": "17"})
+    plan = plan_of(FIRST, counted)
+    assert {job.metric for job in jobs(plan) if job.repeat == 0} == {"latency", PILOT, "ceiling", "params"}
+    assert len(plan.cells) == 2
+
+
+def test_arms_of_a_part_are_timed_in_turns_with_each_other_alone() -> None:
+    """Of two parts at one length and batch, which ask different things, a group would compare all with all."""
+    other = Grid(name="other", flags={**TINY, "width": "32", "seq": "17"}, arms=FAMILIES)
+    sharing = Grid(name="sharing", flags={**TINY, "seq": "17"}, arms=(FAMILIES[1], Arm(name="T", flags={"models": "transformer"})))
+    apart = {job.group: job.cell.model.shape.width for job in jobs(plan_of(FIRST, other)) if job.group}
+    assert sorted(apart.values()) == [16, 32]
+    together = {job.group for job in jobs(plan_of(FIRST, sharing)) if job.group}
+    assert len(together) == 1
+
+
+def test_what_two_parts_need_counts_for_the_first() -> None:
+    plan = plan_of(FIRST, SECOND, dataclasses.replace(FIRST, name="again"))
+    found = by_part(plan, jobs(plan))
+    assert list(found) == [0, 1]
+    assert sum(map(len, found.values())) == len(jobs(plan))
+    seconds = estimated_part_seconds(plan)
+    assert seconds[2] == 0
+    assert sum(seconds) == pytest.approx(estimated_seconds(plan) - 10)
+
+
+@pytest.mark.parametrize(("minutes", "expected"), [(0.2, 5), (3, 9), (60, 15)])
+def test_a_share_of_the_time_is_kept_for_tables(minutes: float, expected: float) -> None:
+    assert closing_s(60 * minutes) == expected
+    options = RunOptions(minutes=minutes, began=100.0)
+    assert options.ends_at == pytest.approx(100 + 60 * minutes - expected)
+
+
+WORDS = ("run", "--models", "gmlp,vit", "--seq", "17", "--width", "16", "--depth", "1", "--metrics", "latency", "--threads", "1")
+
+
+def answered(words: tuple[str, ...]) -> int:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*words])
+    return int(str(ended.value.code))
+
+
+def test_the_command_says_what_is_left_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran: list[Job] = []
+    let_jobs_end(monkeypatch, lambda job: ran.append(job) or measured(job))
+    with monkeypatch.context() as patch:
+        patch.setattr(Stop, "left_s", lambda _: 1000.0 if len(ran) < 4 else 0.0)
+        assert answered((*WORDS, "--minutes", "5", "--on", "inline")) == 0
+        said = capsys.readouterr().err
+    assert "5 minutes are up: " in said
+    assert "the same command goes on" in said
+    assert "write it with: bench report results/" in said
+    (folder,) = (tmp_path / "results").iterdir()
+    assert (folder / "table.csv").exists()
+    assert answered((*WORDS, "--minutes", "5", "--on", "inline")) == 0
+    assert "minutes are up" not in capsys.readouterr().err
+    assert list((tmp_path / "results").iterdir()) == [folder]
+    assert (tmp_path / "reports" / folder.name / "report.md").exists()
+
+
+def test_minutes_in_which_the_first_job_does_not_fit_are_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run_command.time, "monotonic", lambda: 1e12)
+    assert answered((*WORDS, "--minutes", "1", "--on", "inline")) == 2
+    error, hint = capsys.readouterr().err.splitlines()[-2:]
+    assert "--minutes 1 leaves 0 s for jobs, and the first takes about" in error
+    assert "try --minutes" in hint
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_from_python_what_the_time_allowed_is_returned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import bench
+
+    monkeypatch.chdir(tmp_path)
+    ran: list[Job] = []
+    let_jobs_end(monkeypatch, lambda job: ran.append(job) or measured(job))
+    monkeypatch.setattr(Stop, "left_s", lambda _: 1000.0 if len(ran) < 4 else 0.0)
+    found = bench.run(models="gmlp,vit", seq=17, width=16, depth=1, metrics="latency", threads=1, minutes=5, on="inline")
+    assert not found.complete
+    assert found.report is None
+    assert "the same call goes on" in found._repr_html_()
+
+
+def test_on_a_gpu_a_client_of_the_driver_stays_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The driver shuts a GPU down with its last client, and starts it again for every job."""
+    opened: list[str] = []
+    monkeypatch.setattr(environment, "visible_gpu", lambda: _noting(opened))
+
+    def end(job: Job) -> Outcome:
+        opened.append("job")
+        return measured(job)
+
+    let_jobs_end(monkeypatch, end)
+    plan = plan_of(Grid(name="counted", flags={**TINY, "seq": "17", "metrics": "params"}, arms=FAMILIES))
+
+    def on_gpu(work: Workload) -> Workload:
+        return dataclasses.replace(work, device="cuda")
+
+    cells = tuple(dataclasses.replace(p, cell=dataclasses.replace(p.cell, workload=on_gpu(p.cell.workload))) for p in plan.cells)
+    plan = dataclasses.replace(plan, cells=cells, parts=())
+    execute(plan, tmp_path / "run", Silent(), executor="inline", stop=None)
+    assert opened[opened.index("job") - 1] == "open"
+    assert opened[-1] == "closed"
+
+
+@contextlib.contextmanager
+def _noting(log: list[str]) -> Iterator[Any]:
+    log.append("open")
+    yield lambda _: None
+    log.append("closed")
