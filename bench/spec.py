@@ -44,7 +44,7 @@ DEVICES = ("cpu", "cuda")
 SCHEDULES = ("cosine", "constant", "plateau")
 AUTO = "auto"
 PRECISIONS = ("fp32", "tf32", "bf16-autocast", AUTO)
-TRAINING_ENGINES = ("eager", "onednn", AUTO)
+TRAINING_ENGINES = ("eager", "onednn", "graph", AUTO)
 AUGMENTATIONS = ("crop", "flip", "randaugment", "mixup", "cutmix", "erasing")
 NO_TEACHER = "none"
 TEACHERS = (NO_TEACHER, "convolution")
@@ -540,7 +540,8 @@ class Recipe:
     `distillation`: learn from the teacher's softened outputs (`soft`) or from its decisions (`hard`).
     `distillation_weight`: share of the loss that comes from the teacher.
     `teacher_epochs`: training epochs of the teacher.
-    `engine`: eager or onednn (products on a CPU); `auto` for the faster one. Each host times what is `auto`.
+    `engine`: eager, onednn (products on a CPU) or graph (steps replayed as a CUDA graph); `auto` for the faster of the first two. Each host times
+    what is `auto`.
 
     Raises ValueError for an unknown word.
     """

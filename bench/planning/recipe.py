@@ -94,6 +94,8 @@ def check_device(recipe: Recipe, device: str) -> None:
         raise RequestError(f"engine=onednn needs a CPU, and the device is {device}", "try --recipe engine=eager, or engine=auto")
     if engine == "onednn" and precision not in ("fp32", AUTO):
         raise RequestError(f"engine=onednn trains in fp32, not in {precision}", "try --recipe engine=onednn, or engine=auto")
+    if engine == "graph" and device != "cuda":
+        raise RequestError(f"engine=graph needs a CUDA device, and the device is {device}", "try --recipe engine=eager, or engine=auto")
     if recipe.compile and (engine != "eager" or precision == AUTO):
         asked = f"engine={engine}" if engine != "eager" else f"precision={precision}"
         raise RequestError(f"compile=true runs the steps by torch.compile, so {asked} has no effect", "leave one of them out of --recipe")

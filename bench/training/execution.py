@@ -21,7 +21,7 @@ from bench.spec import AUTO, Recipe
 from models.layers.cross_attention import CrossAttention
 from models.mixers.attention import SelfAttention
 
-EAGER, ONEDNN, COMPILE = "eager", "onednn", "compile"
+EAGER, ONEDNN, GRAPH, COMPILE = "eager", "onednn", "graph", "compile"
 FP32, BF16 = "fp32", "bf16-autocast"
 FUSED, EXPLICIT = "auto", "math"
 TIE = 0.03
@@ -37,7 +37,7 @@ WARM_UP_STEPS = 2
 class Execution:
     """How steps are computed on one host.
 
-    `engine`: `eager`, `onednn` or `compile`.
+    `engine`: `eager`, `onednn`, `graph` or `compile`.
     `precision`: `fp32`, `tf32` or `bf16-autocast`.
     `attention`: `auto` (torch chooses the kernel) or `math` (explicit).
     `host`: the machine that decided.
@@ -99,9 +99,11 @@ def attends(model: nn.Module) -> bool:
 def forward_of(model: nn.Module, execution: Execution) -> Callable[..., Tensor]:
     """Return the function that replaces the model in training steps.
 
+    Engine graph replaces whole steps, not the model (`bench.training.recorded_step`).
+
     Raises RuntimeError if this build of torch lacks the engine.
     """
-    if execution.engine == EAGER:
+    if execution.engine in (EAGER, GRAPH):
         return model
     if execution.engine == COMPILE:
         return torch.compile(model)

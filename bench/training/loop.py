@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -25,6 +26,7 @@ from bench.training.data import TrainingData
 from bench.training.decoding import decoded_sample, score
 from bench.training.execution import (
     COMPILE,
+    GRAPH,
     STEPS_PER_BURST,
     WARM_UP_STEPS,
     Execution,
@@ -36,6 +38,8 @@ from bench.training.execution import (
 )
 from bench.training.objective import Scores, loss, num_asked
 from bench.training.optimizer import build_optimizer, build_plateau, learning_rate_at, set_learning_rate
+from bench.training.reading import Batch
+from bench.training.recorded_step import Portion, RecordedStep
 from bench.training.teacher import TrainedTeacher, distillation_loss
 from models.layers.dropout import set_dropout
 
@@ -119,7 +123,7 @@ def train(
 
     `seed`: determines the order of items, dropout and augmentation. On a CPU with a fixed number of threads, the same seed and initial weights give
     the same bits, even if the run is interrupted and resumes from its `checkpoint`. Engine onednn times its products, so two runs may differ; a
-    resumed one keeps them.
+    resumed one keeps them. Engine graph rounds the learning rate to float32, so its losses are close to those of eager.
     `scores_test`: whether to score the test items, once, with the best weights.
     `teacher`: required if the recipe has a teacher (`bench.training.distillation` trains it).
 
@@ -160,6 +164,7 @@ class Training:
 
     `step`: number of optimizer steps so far.
     `executions`: how each host computed the steps, in order; steps need `choose_execution` first.
+    `recorded`: the step as a CUDA graph; None unless that is the engine.
     `message_prefix`: first words of each progress message.
     """
 
@@ -180,6 +185,7 @@ class Training:
         self.executions = list[Execution]()
         self.execution = candidates(recipe, device)[0]
         self.forward: Callable[..., Tensor] = model
+        self.recorded: RecordedStep | None = None
         self.optimizer = build_optimizer(model, recipe)
         self.plateau = build_plateau(self.optimizer, recipe)
         self.items_per_step = recipe.batch_size * recipe.accumulate
@@ -225,19 +231,9 @@ class Training:
         learning_rate = learning_rate_at(self.step, self.recipe, self.recipe.epochs * self.steps_per_epoch)
         if learning_rate is not None:
             set_learning_rate(self.optimizer, learning_rate)
-        self.optimizer.zero_grad(set_to_none=True)
-        mean_loss = torch.zeros((), device=self.device)
-        for part, share in self._shares(chosen):
-            batch_loss = self._batch_loss(part) * share
-            if batch_loss.requires_grad:  # a model without parameters has no backward pass
-                batch_loss.backward()
-            mean_loss += batch_loss.detach()
-        nn.utils.clip_grad_norm_(list(self.model.parameters()), self.recipe.clip_norm)
-        self.optimizer.step()
-        # Losses stay on the device until the epoch ends, because reading one waits for the device.
-        self.loss_sum += mean_loss.double() * len(chosen)
+        mean_loss = self._take_step(chosen)
         if self.step == 0:
-            self.first_loss = mean_loss
+            self.first_loss = mean_loss.clone()  # a recorded step writes each loss to the same place
         self.step += 1
 
     def score(self, examples: Any) -> Scores:
@@ -276,6 +272,7 @@ class Training:
         self.epochs = [Epoch(**epoch) for epoch in state["epochs"]]
         self.loss_sum, self.first_loss = state["loss_sum"].to(self.device), state["first_loss"].to(self.device)
         self.elapsed_s, self.steps_s = state["elapsed_s"], state["steps_s"]
+        self.recorded = self._unrecorded()  # what was loaded lies elsewhere
 
     def choose_execution(self, host: str) -> None:
         """Decide how this host computes the steps, unless it did so before.
@@ -318,6 +315,10 @@ class Training:
 
     def _execute_by(self, execution: Execution) -> None:
         self.execution, self.forward = execution, forward_of(self.model, execution)
+        self.recorded = self._unrecorded()
+
+    def _unrecorded(self) -> RecordedStep | None:
+        return RecordedStep(self.model, self.optimizer, self.loss_sum) if self.execution.engine == GRAPH else None
 
     def _wait(self) -> None:
         if self.device != "cpu":
@@ -348,8 +349,39 @@ class Training:
         asked = [num_asked(self.data.answers, self.data.learned.targets[part]) for part in parts]
         return [(part, num / sum(asked)) for part, num in zip(parts, asked, strict=True)]
 
-    def _batch_loss(self, part: Tensor) -> Tensor:
-        batch = self.data.reader.learn(self.data.learned.select(part))
+    def _take_step(self, chosen: Tensor) -> Tensor:
+        """Make an optimizer step; return its mean loss, `()`.
+
+        Whether it is replayed depends on its size alone, so that a resumed training computes each step as it would have been.
+        """
+        step, portions = functools.partial(self._optimize, num_items=len(chosen)), self._read(chosen)
+        if self.recorded is None:
+            return step(portions)
+        is_full = len(chosen) == min(self.items_per_step, len(self.data.learned))
+        return (self.recorded.take if is_full else self.recorded.take_unrecorded)(step, list(portions))
+
+    def _read(self, chosen: Tensor) -> Iterator[Portion]:
+        for part, share in self._shares(chosen):
+            yield Portion(batch=self.data.reader.learn(self.data.learned.select(part)), share=share)
+
+    def _optimize(self, portions: Iterable[Portion], num_items: int) -> Tensor:
+        """Make an optimizer step on batches that were read; return its mean loss, `()`.
+
+        Nothing in it may wait for the device, because it may be recorded. So losses stay on the device until the epoch ends.
+        """
+        self.optimizer.zero_grad(set_to_none=True)
+        mean_loss = torch.zeros((), device=self.device)
+        for portion in portions:
+            batch_loss = self._batch_loss(portion.batch) * portion.share
+            if batch_loss.requires_grad:  # a model without parameters has no backward pass
+                batch_loss.backward()
+            mean_loss += batch_loss.detach()
+        nn.utils.clip_grad_norm_(list(self.model.parameters()), self.recipe.clip_norm)
+        self.optimizer.step()
+        self.loss_sum += mean_loss.double() * num_items
+        return mean_loss
+
+    def _batch_loss(self, batch: Batch) -> Tensor:
         with self._as_executed():
             outputs = self.forward(batch.data, batch.valid)
             answers = self.teacher.answer(batch.data) if self.teacher else None
@@ -368,7 +400,8 @@ class Training:
         if not self.best_epoch or scores.value >= self.epochs[self.best_epoch - 1].validation:
             self.best_epoch, self.best_weights = number, copy.deepcopy(self.model.state_dict())
         self.epochs.append(Epoch(number=number, loss=mean_loss, validation=scores.value, steps_s=self.steps_s))
-        self.loss_sum, self.steps_s = torch.zeros_like(self.loss_sum), 0.0
+        self.loss_sum.zero_()  # in place, for a recorded step adds to it where it lies
+        self.steps_s = 0.0
         if self.plateau:
             self.plateau.step(scores.value)
 

@@ -100,7 +100,7 @@ def test_every_augmentation_can_be_asked_for_and_none() -> None:
         ("distillation=medium", "soft"),
         ("distillation_weight=1.5", "distillation_weight of --recipe must be from 0 to 1"),
         ("teacher_epochs=0", "teacher_epochs"),
-        ("engine=graph", "onednn"),
+        ("engine=fast", "graph"),
     ],
 )
 def test_what_is_wrong_is_refused_by_name_with_a_hint(text: str, problem: str) -> None:
@@ -122,7 +122,9 @@ def test_zeros_may_be_written_in_any_way_and_augmentations_in_any_order() -> Non
         ("precision=tf32", "cpu", "precision=tf32 needs a CUDA device"),
         ("engine=onednn", "cuda", "engine=onednn needs a CPU, and the device is cuda"),
         ("engine=onednn,precision=bf16-autocast", "cpu", "engine=onednn trains in fp32, not in bf16-autocast"),
+        ("engine=graph", "cpu", "engine=graph needs a CUDA device, and the device is cpu"),
         ("compile=true,engine=onednn", "cpu", "so engine=onednn has no effect"),
+        ("compile=true,engine=graph", "cuda", "so engine=graph has no effect"),
         ("compile=true,engine=auto,precision=auto", "cpu", "so engine=auto has no effect"),
         ("compile=true,precision=auto", "cpu", "so precision=auto has no effect"),
     ],
@@ -142,6 +144,8 @@ def test_a_recipe_that_the_device_cannot_compute_is_refused_with_a_hint(text: st
         ("engine=auto,precision=auto", "cuda"),
         ("engine=auto,precision=bf16-autocast", "cpu"),
         ("engine=auto,precision=tf32", "cuda"),
+        ("engine=graph,precision=auto,accumulate=2", "cuda"),
+        ("engine=graph,teacher=convolution,augment=crop", "cuda"),
         ("compile=true,precision=bf16-autocast", "cpu"),
     ],
 )

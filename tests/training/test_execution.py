@@ -100,6 +100,8 @@ def same_bits(one: nn.Module, other: nn.Module) -> bool:
         ({"engine": "onednn", "precision": "auto"}, "cpu", True, "onednn fp32"),
         ({"engine": "auto", "precision": "bf16-autocast"}, "cpu", False, "eager bf16-autocast"),
         ({"engine": "auto", "precision": "tf32"}, "cuda", True, "eager tf32"),
+        ({"engine": "graph"}, "cuda", True, "graph fp32"),
+        ({"engine": "graph", "precision": "auto"}, "cuda", True, "graph fp32, graph bf16-autocast"),
     ],
 )
 def test_candidates_are_what_recipe_and_machine_allow(

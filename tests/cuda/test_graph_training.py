@@ -1,0 +1,143 @@
+"""On a real GPU: steps that are recorded and replayed learn what eager steps learn, and a resumed training has the bits of an uninterrupted one."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from bench.measure.step import attention_backend, set_product_precision
+from bench.metrics import accuracy
+from bench.spec import Cell, Job, ModelSpec, Recipe, Workload
+from bench.tasks._info import CLASS, TOKEN_CLASS
+from bench.training.checkpoint import Checkpoint, random_state
+from bench.training.distillation import train_with_teacher
+from bench.training.loop import Training, TrainResult, train
+from models.layers.shape import Interface, Shape
+from tests.training.resumable import IDENTITY, SEED
+from tests.training.test_execution import CutOffError, build, changed, images, losses, same_bits
+from tests.training.test_recorded_step import Peeking, token_data
+
+pytestmark = pytest.mark.cuda
+FAMILIES = ("gmlp", "vit", "transformer")
+CLOSE = 1e-3
+"""Relative distance of losses: the recorded learning rate is rounded, and kernels may add in another order."""
+RECIPES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "dropout and plateau": {"dropout": 0.2, "schedule": "plateau", "patience": 0, "epochs": 4},
+    "augmented": {"augment": ("crop", "flip", "mixup", "cutmix"), "dropout": 0.1},
+    "several batches": {"accumulate": 2, "batch_size": 4},
+    "a teacher": {"teacher": "convolution", "teacher_epochs": 1},
+    "bf16": {"precision": "bf16-autocast"},
+}
+
+
+@pytest.fixture(autouse=True)
+def repeatable() -> Iterator[None]:
+    """Explicit attention alone adds in a fixed order."""
+    set_product_precision("fp32")
+    with attention_backend("math"):
+        yield
+
+
+def run(recipe: Recipe, family: str, checkpoint: Checkpoint | None = None) -> tuple[nn.Module, TrainResult]:
+    model = build(family)
+    return model, train_with_teacher(model, images(recipe.augment), recipe, seed=SEED, device="cuda", checkpoint=checkpoint)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_digits_are_learned_as_by_eager_steps(family: str) -> None:
+    interface = Interface(patch_dim=64, num_classes=10)
+    model = ModelSpec(name=family, family=family, shape=Shape(seq_len=17, width=64, depth=2, heads=2, ffn_width=128), interface=interface)
+    cell = Cell(model=model, workload=Workload(device="cuda", task="digits"))
+    recipes = [Recipe(epochs=2, batch_size=64, engine=engine) for engine in ("graph", "eager")]
+    found, expected = (accuracy.measure(Job(cell=cell, metric="accuracy", repeat=0, recipe=recipe)) for recipe in recipes)
+    assert found.samples["loss"] == pytest.approx(expected.samples["loss"], rel=CLOSE)
+    assert found.values["train_engine"] == "graph"
+
+
+@pytest.mark.parametrize("changes", RECIPES.values(), ids=RECIPES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_recipe_learns_what_eager_steps_learn(family: str, changes: dict[str, Any]) -> None:
+    """Dropout, too: a replay advances the random state as the same kernels do one by one."""
+    _, found = run(changed(engine="graph", **changes), family)
+    _, expected = run(changed(**changes), family)
+    tolerance = 2e-2 if "precision" in changes else CLOSE
+    assert losses(found) == pytest.approx(losses(expected), rel=tolerance)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("answers", [CLASS, TOKEN_CLASS])
+def test_padded_text_is_learned_as_by_eager_steps(answers: str, accumulate: int) -> None:
+    data, interface = token_data(answers)
+    recipe = changed(epochs=4, batch_size=4, accumulate=accumulate)
+    results = [
+        train(build("vit", interface), data, dataclasses.replace(recipe, engine=engine), seed=SEED, device="cuda")
+        for engine in ("graph", "eager")
+    ]
+    assert losses(results[0]) == pytest.approx(losses(results[1]), rel=CLOSE)
+
+
+@pytest.mark.parametrize("step", [5, 7, 9])
+@pytest.mark.parametrize("changes", RECIPES.values(), ids=RECIPES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_resumed_training_equals_an_uninterrupted_one_to_the_bit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, family: str, changes: dict[str, Any], step: int
+) -> None:
+    """Interrupted after an epoch, between full steps, and before the smaller one."""
+    recipe, learn = changed(engine="graph", **changes), Training.learn
+    expected, whole = run(recipe, family)
+
+    def learn_or_end(training: Training, chosen: Tensor) -> None:
+        if training.recorded and training.step == step:
+            raise CutOffError
+        learn(training, chosen)
+
+    def checkpoint() -> Checkpoint:
+        return Checkpoint(path=tmp_path / "c.pt", identity=IDENTITY, every_s=0.0, hosts=["here"])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Training, "learn", learn_or_end)
+        with pytest.raises(CutOffError):
+            run(recipe, family, checkpoint())
+    torch.cuda.manual_seed(0)
+    model, resumed = run(recipe, family, checkpoint())
+    assert same_bits(model, expected)
+    assert losses(resumed) == losses(whole)
+
+
+def test_recording_leaves_the_random_state_as_it_is() -> None:
+    """Without dropout no step draws, with it the recorded step draws as much as one eager step."""
+    torch.manual_seed(SEED)
+    states = []
+    for engine in ("graph", "eager"):
+        torch.manual_seed(SEED)
+        training = Training(build("vit").to("cuda"), images().to("cuda"), changed(engine=engine, dropout=0.2), seed=SEED, device="cuda")
+        training.choose_execution("")
+        training.model.train()
+        training.learn(training._order()[0])
+        states.append(random_state())
+    assert states[0].keys() == states[1].keys() == {"cpu", "cuda"}
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def record_what_waits() -> None:
+    train(Peeking(), images(), changed(engine="graph"), seed=SEED, device="cuda")
+
+
+def test_a_model_that_waits_for_the_device_is_refused_with_what_to_type() -> None:
+    """In a process of its own, for a recording that failed may leave the device unusable."""
+    code = f"from {__name__} import record_what_waits; record_what_waits()"
+    ended = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    assert ended.returncode
+    assert re.search(
+        "^RuntimeError: engine=graph cannot record this training step: .*; try --recipe engine=eager$", ended.stderr, re.MULTILINE
+    )

@@ -1,0 +1,379 @@
+"""Steps that are recorded and replayed learn what eager steps learn, to the bit where they are interrupted. A tape stands in for the GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import itertools
+import math
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from bench.measure.engines import graph
+from bench.metrics import accuracy
+from bench.spec import Cell, Job, ModelSpec, Recipe, Workload
+from bench.tasks import IGNORED
+from bench.tasks._info import CLASS, TOKEN_CLASS, TOKEN_VALUE
+from bench.training import loop
+from bench.training.checkpoint import Checkpoint, random_state
+from bench.training.data import TrainingData
+from bench.training.decoding import score
+from bench.training.loop import Training, train
+from bench.training.objective import Scores
+from bench.training.reading import Examples, Reader
+from bench.training.teacher import ConvolutionalNetwork
+from models.layers.shape import Interface, Shape
+from tests.training import tape
+from tests.training.resumable import IDENTITY, NUM_CLASSES, SEED
+from tests.training.test_execution import build, changed, images, losses, run, run_until_cut_off, same_bits
+from tests.training.test_loop import Scripted, run_script
+
+FAMILIES = ("gmlp", "vit", "transformer")
+CLOSE = 1e-4
+"""Relative distance of losses: the recorded learning rate is rounded to float32."""
+
+
+@pytest.fixture(autouse=True)
+def by_tape(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph, "record", tape.record)
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """`recording` and `replay`, in order."""
+    happened: list[str] = []
+
+    def record(call: Callable[[], Any]) -> Callable[[], Any]:
+        happened.append("recording")
+        replay = tape.record(call)
+
+        def replay_and_note() -> Any:
+            happened.append("replay")
+            return replay()
+
+        return replay_and_note
+
+    monkeypatch.setattr(graph, "record", record)
+    return happened
+
+
+def digits(family: str, **changes: Any) -> dict[str, Any]:
+    """The values of a short training on the digits."""
+    shape, interface = Shape(seq_len=5, width=16, depth=1, heads=2, ffn_width=32), Interface(patch_dim=256, num_classes=10)
+    model = ModelSpec(name=family, family=family, shape=shape, interface=interface)
+    recipe = Recipe(epochs=2, batch_size=64, learning_rate=5e-3, **changes)
+    found = accuracy.measure(Job(cell=Cell(model=model, workload=Workload(task="digits")), metric="accuracy", repeat=0, recipe=recipe))
+    return {**found.values, "loss": found.samples["loss"]}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_digits_are_learned_as_by_eager_steps_and_the_record_names_the_engine(family: str) -> None:
+    found, expected = digits(family, engine="graph"), digits(family)
+    assert found["loss"] == pytest.approx(expected["loss"], rel=CLOSE)
+    assert found["loss"][1] < 0.95 * found["loss"][0]
+    assert (found["train_engine"], found["train_precision"]) == ("graph", "fp32")
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("gmlp", {"dropout": 0.3}),
+        ("vit", {"dropout": 0.2, "schedule": "plateau", "patience": 0, "epochs": 6}),
+        ("transformer", {"dropout": 0.2, "dropout_at": ("attention", "head")}),
+        ("gmlp", {"augment": ("crop", "flip", "mixup", "cutmix")}),
+        ("vit", {"accumulate": 2}),
+        ("gmlp", {"accumulate": 2, "batch_size": 6}),
+        ("gmlp", {"teacher": "convolution", "teacher_epochs": 1}),
+        ("vit", {"teacher": "convolution", "teacher_epochs": 1, "distillation": "hard"}),
+        ("gmlp", {"precision": "bf16-autocast"}),
+        ("transformer", {"clip_norm": 0.01, "label_smoothing": 0.0}),
+        ("gmlp", {"batch_size": 1000}),
+    ],
+    ids=str,
+)
+def test_at_rates_that_need_no_rounding_every_recipe_learns_the_bits_of_eager(family: str, changes: dict[str, Any]) -> None:
+    """The last step of an epoch has half the items, or is the only one and small."""
+    exact = {"schedule": "constant", "learning_rate": 2.0**-7, "warmup": 0.0, **changes}
+    model, found = run(changed(engine="graph", **exact), family)
+    other, expected = run(changed(**exact), family)
+    assert losses(found) == losses(expected)
+    assert same_bits(model, other)
+    assert [used.name for used in found.executions] == [used.name.replace("eager", "graph") for used in expected.executions]
+
+
+def test_running_statistics_are_those_of_eager_steps() -> None:
+    """Those of batch normalisation, one of them a whole number, change at every step, at recording too."""
+    recipe = changed(schedule="constant", learning_rate=2.0**-7, warmup=0.0)
+    models = []
+    for engine in ("graph", "eager"):
+        torch.manual_seed(SEED)
+        models.append(ConvolutionalNetwork(3, NUM_CLASSES))
+        train(models[-1], images(), dataclasses.replace(recipe, engine=engine), seed=SEED)
+    assert same_bits(*models)
+
+
+def test_the_first_loss_is_kept_while_replays_overwrite_theirs() -> None:
+    training = fresh()
+    found = []
+    for chosen in training._order()[:3]:
+        training.learn(chosen)
+        found.append(float(training.first_loss))
+    assert float(training.loss_sum) / 24 != found[0]
+    assert found == [found[0]] * 3
+
+
+def test_dropout_is_drawn_anew_at_every_replay() -> None:
+    """A learning rate of zero: only what is dropped can change the loss."""
+    still = {"engine": "graph", "batch_size": 36, "learning_rate": 0.0, "weight_decay": 0.0, "epochs": 4}
+    assert len(set(losses(run(changed(dropout=0.3, **still))[1]))) == 4
+    assert losses(run(changed(**still))[1]) == pytest.approx([losses(run(changed(**still))[1])[0]] * 4, rel=1e-6)
+
+
+@pytest.mark.parametrize(("batch_size", "num_full"), [(8, 4), (6, 6), (1000, 1)])
+def test_a_full_step_is_recorded_once_and_a_smaller_one_never(counted: list[str], batch_size: int, num_full: int) -> None:
+    """Of 36 items, four steps of 8 are replayed and the one of 4 is not. Where all items are one step, it is full."""
+    run(changed(engine="graph", batch_size=batch_size))
+    assert counted == ["recording", *["replay"] * 2 * num_full]
+
+
+def test_the_learning_rate_follows_the_plateaus(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates: list[tuple[float, float]] = []
+    learn = Training.learn
+
+    def learn_and_note(training: Training, chosen: Tensor) -> None:
+        learn(training, chosen)
+        assert training.recorded is not None
+        rates.append((training.optimizer.param_groups[0]["lr"], float(training.recorded.learning_rate)))
+
+    monkeypatch.setattr(Training, "learn", learn_and_note)
+    monkeypatch.setattr(Scripted, "train", nn.Module.train)
+    monkeypatch.setattr(loop, "score", _falling())
+    run_script((0.0,) * 4, engine="graph", schedule="plateau", patience=0, learning_rate=0.008, warmup=0.0)
+    assert [number for number, _ in rates[::4]] == [0.008, 0.008, 0.004, 0.002]
+    assert [on_device for _, on_device in rates] == pytest.approx([number for number, _ in rates])
+
+
+def _falling() -> Callable[..., Scores]:
+    """Scores that are worse each time."""
+    calls = itertools.count()
+    return lambda *given: dataclasses.replace(score(*given), value=-float(next(calls)))
+
+
+def token_data(answers: str) -> tuple[TrainingData, Interface]:
+    """Sequences of unlike lengths; a fifth of the tokens is not asked for."""
+    generator = torch.Generator().manual_seed(1)
+    tokens, lengths = torch.randint(3, (20, 5), generator=generator), torch.arange(20) % 3 + 2
+    padding = torch.arange(5) >= lengths[:, None]
+    if answers == CLASS:
+        targets, interface = tokens[:, 0], Interface(input="tokens", vocab_size=3, num_classes=3)
+        tokens, padding = tokens[:, :4], padding[:, :4]  # and the class token
+    else:
+        targets, interface = tokens.masked_fill(padding, IGNORED), Interface(input="tokens", output="tokens", vocab_size=3, num_classes=3)
+    examples = Examples(inputs=tokens, targets=targets, lengths=lengths)
+    return TrainingData(learned=examples, held_out=examples, test=examples, reader=Reader(), answers=answers), interface
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("answers", [CLASS, TOKEN_CLASS])
+@pytest.mark.parametrize("family", ["vit", "transformer"])
+def test_padded_text_is_learned_as_by_eager_steps(family: str, answers: str, accumulate: int) -> None:
+    """Each step has other lengths and, for answers at tokens, batches of other weights."""
+    data, interface = token_data(answers)
+    recipe = changed(epochs=4, batch_size=4, accumulate=accumulate)
+    found = train(build(family, interface), data, dataclasses.replace(recipe, engine="graph"), seed=SEED)
+    expected = train(build(family, interface), data, recipe, seed=SEED)
+    assert losses(found) == pytest.approx(losses(expected), rel=CLOSE)
+    assert losses(found)[-1] < losses(found)[0]
+
+
+def test_values_are_learned_as_by_eager_steps() -> None:
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(20, 5, 4, generator=generator)
+    targets = inputs.sum(-1).masked_fill(torch.arange(5) > (torch.arange(20) % 5)[:, None], math.nan)
+    examples = Examples(inputs=inputs, targets=targets)
+    data = TrainingData(learned=examples, held_out=examples, test=examples, reader=Reader(), answers=TOKEN_VALUE)
+    interface = Interface(patch_dim=4, num_classes=1, output="tokens")
+    results = [train(build("gmlp", interface), data, changed(engine=engine), seed=SEED) for engine in ("graph", "eager")]
+    assert losses(results[0]) == pytest.approx(losses(results[1]), rel=CLOSE)
+
+
+def checkpoint_at(path: Path) -> Checkpoint:
+    return Checkpoint(path=path, identity=IDENTITY, every_s=0.0, hosts=["here"])
+
+
+@pytest.mark.parametrize("step", [5, 7, 9])
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("gmlp", {"dropout": 0.1, "augment": ("crop", "flip")}),
+        ("vit", {"dropout": 0.1, "schedule": "plateau", "patience": 0, "epochs": 3}),
+        ("transformer", {"accumulate": 2, "batch_size": 4}),
+    ],
+    ids=str,
+)
+def test_a_resumed_training_equals_an_uninterrupted_one_to_the_bit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, counted: list[str], family: str, changes: dict[str, Any], step: int
+) -> None:
+    """Interrupted after an epoch, between full steps, and before the smaller one. A step is replayed if it was, or would have been."""
+    recipe = changed(engine="graph", **changes)
+    expected, whole = run(recipe, family)
+    with monkeypatch.context() as patch:
+        patch.setattr("tests.training.test_execution.run", lambda recipe, checkpoint: run(recipe, family, checkpoint))
+        run_until_cut_off(patch, recipe, checkpoint_at(tmp_path / "c.pt"), step=step)
+    counted.clear()
+    model, resumed = run(recipe, family, checkpoint_at(tmp_path / "c.pt"))
+    assert same_bits(model, expected)
+    num_replays = 4 * recipe.epochs - (step - step // 5)
+    assert counted == [*["recording"] * bool(num_replays), *["replay"] * num_replays]
+    assert losses(resumed) == losses(whole)
+
+
+def fresh(family: str = "vit", **changes: Any) -> Training:
+    recipe = changed(engine="graph", dropout=0.2, **changes)
+    torch.manual_seed(SEED)
+    training = Training(build(family), images(), recipe, seed=SEED, device="cpu")
+    training.choose_execution("")
+    training.model.train()
+    return training
+
+
+def kept(training: Training) -> list[Tensor]:
+    """Copies of all that a step changes; the state that the optimizer does not have yet is zeros."""
+    states = [training.optimizer.state.get(weight, {}) for weight in training.model.parameters()]
+    moments = [state.get(name, torch.zeros(())) for state in states for name in ("step", "exp_avg", "exp_avg_sq")]
+    own = (*training.model.state_dict().values(), training.loss_sum, *random_state().values())
+    return [tensor.clone() for tensor in (*own, *(moment if moment.any() else torch.zeros(()) for moment in moments))]
+
+
+@pytest.mark.parametrize("num_before", [0, 3])
+def test_recording_changes_nothing(monkeypatch: pytest.MonkeyPatch, num_before: int) -> None:
+    """With and without an optimizer state. The steps before the recording change all of it."""
+    training = fresh()
+    for chosen in training._order()[:num_before]:
+        training.learn(chosen)
+    training.recorded = training._unrecorded()
+    seen = {"before": kept(training)}
+
+    def record_and_note(call: Callable[[], Any]) -> Callable[[], Any]:
+        tape.record(call)
+        seen["recorded"] = kept(training)
+        return lambda: seen.update(after=kept(training)) or training.first_loss
+
+    monkeypatch.setattr(graph, "record", record_and_note)
+    training.learn(training._order()[num_before])
+    assert not any(torch.equal(a, b) for a, b in zip(seen["before"], seen["recorded"], strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(seen["before"], seen["after"], strict=True))
+
+
+def test_rates_and_flags_of_the_optimizer_are_those_of_eager_after_every_step() -> None:
+    training = fresh()
+    for chosen in training._order():
+        training.learn(chosen)
+        assert {(type(group["lr"]), group["capturable"]) for group in training.optimizer.param_groups} == {(float, False)}
+
+
+def test_a_training_that_was_set_back_is_recorded_anew() -> None:
+    """The optimizer loads into new tensors, which an old recording would not know."""
+    training = fresh(epochs=1)
+    before = {name: value for name, value in training.state().items() if name not in ("executions", "model")}
+    weights = {name: value.clone() for name, value in training.model.state_dict().items()}
+    found = []
+    for _ in range(2):
+        training.restore({**before, "executions": [], "model": weights, "loss_sum": torch.zeros((), dtype=torch.float64)})
+        training.run_epoch(None)
+        found.append(training.epochs[0].loss)
+        training.epochs = []
+    assert found[0] == found[1]
+
+
+def test_a_training_is_freed_without_a_collection_of_garbage() -> None:
+    """What a recording holds on the device is freed with it, before the next one."""
+    training = fresh()
+    training.learn(training._order()[0])
+    gc.disable()
+    try:
+        left = weakref.ref(training)
+        del training
+        assert left() is None
+    finally:
+        gc.enable()
+
+
+class Peeking(nn.Module):
+    """Looks at its data, which a GPU would have to be waited for."""
+
+    def __init__(self, width: int = 48) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, NUM_CLASSES)
+
+    def forward(self, data: Tensor, _: Tensor | None) -> Tensor:
+        outputs: Tensor = self.linear(data.mean(dim=1))
+        return outputs if outputs.sum().item() else -outputs
+
+
+def test_what_cannot_be_recorded_is_refused_with_what_to_type() -> None:
+    problem = f"engine=graph cannot record this training step: CUDA error: {tape.REFUSED}; try --recipe engine=eager"
+    with pytest.raises(RuntimeError) as refused:
+        train(Peeking(), images(), changed(engine="graph"), seed=SEED)
+    assert str(refused.value) == problem
+    assert train(Peeking(), images(), changed(), seed=SEED).epochs
+
+
+class Renewing(Peeking):
+    """Puts a new tensor in place of its buffer at every step: Python, which no replay runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean: Tensor
+        self.register_buffer("mean", torch.zeros(48))
+
+    def forward(self, data: Tensor, _: Tensor | None) -> Tensor:
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * data.mean(dim=(0, 1))
+        outputs: Tensor = self.linear(data.mean(dim=1) - self.mean)
+        return outputs
+
+
+def test_a_model_that_replaces_its_buffers_is_refused() -> None:
+    with pytest.raises(RuntimeError, match=r"the model replaces a parameter or buffer by another tensor.*; try --recipe engine=eager$"):
+        train(Renewing(), images(), changed(engine="graph"), seed=SEED)
+    assert train(Renewing(), images(), changed(), seed=SEED).epochs
+
+
+def test_a_recurrence_over_padded_text_cannot_be_recorded() -> None:
+    """torch packs its items by lengths that the processor reads."""
+    data, interface = token_data(TOKEN_CLASS)
+    with pytest.raises(RuntimeError, match=r"engine=graph cannot record this training step: .*; try --recipe engine=eager"):
+        train(build("recurrent_attention", interface), data, changed(engine="graph"), seed=SEED)
+
+
+def test_an_error_of_the_step_itself_is_not_laid_to_the_engine() -> None:
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied") as failed:
+        train(Peeking(width=47), images(), changed(engine="graph"), seed=SEED)
+    assert "engine" not in str(failed.value)
+
+
+def test_memory_that_runs_out_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recording's own end fails too, as torch's does, with an error that says less."""
+
+    def record(call: Callable[[], Any]) -> Callable[[], Any]:
+        try:
+            call()
+        finally:
+            raise RuntimeError("operation failed due to a previous error during capture")
+
+    def run_out(*_: Any) -> None:
+        if next(calls):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    calls, model = itertools.count(), build()
+    model.register_forward_hook(run_out)
+    monkeypatch.setattr(graph, "record", record)
+    with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
+        train(model, images(), changed(engine="graph"), seed=SEED)
