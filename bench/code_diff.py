@@ -16,7 +16,7 @@ from bench import console
 from bench.commands.options import EXIT_FAILED, EXIT_INTERRUPTED
 from bench.measure import environment
 from bench.planning.flags import Flags
-from bench.planning.jobs import LATENCY
+from bench.planning.timing import LATENCY
 from bench.planning.values import refuse_others, typed_flags
 from bench.running.revisions import checked_out, find_revision
 from bench.running.signals import Stop

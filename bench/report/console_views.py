@@ -146,7 +146,8 @@ def show_groups(plan: Plan) -> None:
 
     The run's pilots set the final number of blocks.
     """
-    from bench.planning.jobs import LATENCY, groups_of
+    from bench.planning.jobs import groups_of
+    from bench.planning.timing import LATENCY
 
     if LATENCY not in plan.metrics:
         return

@@ -51,7 +51,12 @@ def test_a_flush_lasts_longer_than_the_launch_of_a_large_graph(monkeypatch: pyte
     sizes: list[int] = []
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(L2_cache_size=50 * 2**20))
-    monkeypatch.setattr(torch, "empty", lambda size, **_: sizes.append(size) or SimpleNamespace(zero_=None))
+
+    def empty(size: int, **_: Any) -> Any:
+        sizes.append(size)
+        return SimpleNamespace(zero_=None)
+
+    monkeypatch.setattr(torch, "empty", empty)
     _flush()
     assert sizes == [256 * 2**20]
 

@@ -103,7 +103,12 @@ def test_on_a_gpu_a_step_is_built_then_warmed_up_and_watched_within_its_bursts_a
 def test_kernel_times_are_taken_in_the_first_round_alone(repeat: int, asked: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A graph replays the same kernels in every process, and recording it takes seconds of device time."""
     taken: list[float] = []
-    monkeypatch.setattr("bench.measure.kernel_time.kernel_seconds", lambda *_, **__: taken.append(1e-3) or 1e-3)
+
+    def seconds(*_: Any, **__: Any) -> float:
+        taken.append(1e-3)
+        return taken[-1]
+
+    monkeypatch.setattr("bench.measure.kernel_time.kernel_seconds", seconds)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(multi_processor_count=132))
     planted: Any = SimpleNamespace(call=None, replays=False, is_graph=False)

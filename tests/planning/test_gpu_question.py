@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import functools
+import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,3 +80,38 @@ def test_a_dry_run_under_a_gpu_says_what_fits_and_starts_nothing(
     assert last.startswith("trace")
     assert " no " in last
     assert list(tmp_path.iterdir()) == []
+
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "tests/cuda/pass.sh"
+
+
+def parts_in_script(name: str) -> list[str]:
+    found = re.search(rf"^{name}=\((.*)\)$", SCRIPT.read_text(), re.MULTILINE)
+    assert found
+    return re.findall(r'"([^"]+)"', found[1])
+
+
+def test_the_script_of_a_lent_gpu_asks_for_every_part() -> None:
+    assert [*parts_in_script("KERNELS"), *parts_in_script("MODELS")] == PARTS
+
+
+def test_the_script_refuses_an_unknown_stage_and_one_without_a_folder() -> None:
+    for arguments, words in ((["all"], "prepare, proof or evidence"), (["proof"], "names the folder that comes back")):
+        ended = subprocess.run(
+            ["bash", str(SCRIPT), *arguments], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False
+        )
+        assert ended.returncode != 0
+        assert words in ended.stderr
+
+
+@pytest.mark.slow
+def test_the_tests_for_a_gpu_are_collected_in_a_tree_without_git_results_and_reports(tmp_path: Path) -> None:
+    """As it is sent to a lent machine. All of tests/ would need the stored runs, and takes a minute to collect."""
+    for name in ("bench", "models", "ablations", "tests"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    words = [sys.executable, "-m", "pytest", "tests/cuda", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout
+    assert int(re.search(r"(\d+) tests collected", ended.stdout)[1]) > 90  # type: ignore[index]

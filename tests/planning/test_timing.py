@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from bench.planning.build import PartRequest, build_plan, build_plan_of_parts
-from bench.planning.jobs import LATENCY, control_cell, groups_of, jobs
+from bench.planning.jobs import control_cell, groups_of, jobs
 from bench.planning.timing import (
     BURST_S,
     COMPARE,
     GROUP_LIMIT_S,
     GROWTH,
+    LATENCY,
     MAX_BLOCKS,
     MEMORY_SHARE,
     PILOT,

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from bench import cli
-from bench.commands import run as run_command
 from bench.commands.options import RunOptions, closing_s
 from bench.measure import environment
 from bench.planning.ablation import plan_grids
@@ -202,6 +201,18 @@ def test_a_share_of_the_time_is_kept_for_tables(minutes: float, expected: float)
     assert options.ends_at == pytest.approx(100 + 60 * minutes - expected)
 
 
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
+    """The jobs that ran, of a run that measures nothing."""
+    found: list[Job] = []
+
+    def end(job: Job) -> Outcome:
+        found.append(job)
+        return measured(job)
+
+    let_jobs_end(monkeypatch, end)
+    return found
+
+
 WORDS = ("run", "--models", "gmlp,vit", "--seq", "17", "--width", "16", "--depth", "1", "--metrics", "latency", "--threads", "1")
 
 
@@ -215,8 +226,7 @@ def test_the_command_says_what_is_left_and_goes_on(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    ran: list[Job] = []
-    let_jobs_end(monkeypatch, lambda job: ran.append(job) or measured(job))
+    ran = noted(monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(Stop, "left_s", lambda _: 1000.0 if len(ran) < 4 else 0.0)
         assert answered((*WORDS, "--minutes", "5", "--on", "inline")) == 0
@@ -236,7 +246,7 @@ def test_minutes_in_which_the_first_job_does_not_fit_are_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(run_command.time, "monotonic", lambda: 1e12)
+    monkeypatch.setattr("bench.commands.run.time.monotonic", lambda: 1e12)
     assert answered((*WORDS, "--minutes", "1", "--on", "inline")) == 2
     error, hint = capsys.readouterr().err.splitlines()[-2:]
     assert "--minutes 1 leaves 0 s for jobs, and the first takes about" in error
@@ -248,8 +258,7 @@ def test_from_python_what_the_time_allowed_is_returned(monkeypatch: pytest.Monke
     import bench
 
     monkeypatch.chdir(tmp_path)
-    ran: list[Job] = []
-    let_jobs_end(monkeypatch, lambda job: ran.append(job) or measured(job))
+    ran = noted(monkeypatch)
     monkeypatch.setattr(Stop, "left_s", lambda _: 1000.0 if len(ran) < 4 else 0.0)
     found = bench.run(models="gmlp,vit", seq=17, width=16, depth=1, metrics="latency", threads=1, minutes=5, on="inline")
     assert not found.complete

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bench.planning.build import build_plan
-from bench.planning.jobs import LATENCY, batches, expected_jobs, further_rounds, is_complete, jobs, missing_jobs
-from bench.planning.timing import PILOT
+from bench.planning.jobs import batches, expected_jobs, further_rounds, is_complete, jobs, missing_jobs
+from bench.planning.timing import LATENCY, PILOT
 from bench.running import runner
 from bench.running.executors import inline
 from bench.running.runner import execute

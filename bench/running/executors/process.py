@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from bench import catalog
 from bench.peers.names import LIBRARIES
-from bench.planning.jobs import LATENCY
-from bench.planning.timing import PILOT
+from bench.planning.timing import LATENCY, PILOT
 from bench.progress import listening, tell
 from bench.running.executors import Batch
 from bench.running.interleave import take_turns

@@ -1,0 +1,160 @@
+#!/usr/bin/env bash
+# A quarter of an hour on a GPU: what the machine can do and whether the program is right on it (proof), then the question `gpu` (evidence).
+#
+# For a GPU that is lent for minutes, on a machine without a network: the tree is copied there without .git, and what is written below $OUT
+# comes back. Run it in the root of the repository:
+#
+#   bash tests/cuda/pass.sh prepare [CIFAR]    here: wheels, revision and two parts of CIFAR-10 for the copy
+#   bash tests/cuda/pass.sh proof [SECONDS]    there (default 200): facts, one small run through every engine, gates and attention kernels, tests
+#   bash tests/cuda/pass.sh evidence [SECONDS] there (default 540): bench ablate gpu, part by part
+#
+# docs/gpu.md says how the stages fit 15 minutes. What does not fit goes on where it ended, in the next pass on the same machine.
+#
+#   OUT       folder that comes back: NAME.log, facts.txt, tests.xml, NAME.tar.xz (unpack below results/), traces.tar.xz, dmon.txt;
+#             live.tar.gz, of the last full minute, only if the stage was killed
+#   WORK      folder for all else (default /tmp/gmlp)
+#   PYTHON    the interpreter that has torch (default python3)
+#   REHEARSE  set to 1 on a machine without a GPU: the same steps with small models
+set -u
+stage=${1:-} argument=${2:-}
+python=${PYTHON:-python3} work=${WORK:-/tmp/gmlp}
+carried=$PWD/.gpu parts=($PWD/.cifar1 $PWD/.cifar2)
+MAX_PART=$((50 * 1024 * 1024))
+KERNELS=("gates" "attention kernels")
+MODELS=("headline" "51M on CIFAR-10" "4M on CIFAR-10" "published" "explicit attention" "escape" "energy" "fp32" "compiled" "trace")
+
+prepare() {
+    local data=$argument part=0 size=0 exclude
+    rm -rf "$carried" "${parts[@]}"
+    mkdir -p "$carried/whl" "${parts[@]}"
+    exclude=$(git rev-parse --git-path info/exclude)
+    mkdir -p "$(dirname "$exclude")"
+    for name in .gpu .cifar1 .cifar2; do
+        grep -qxs "/$name/" "$exclude" || echo "/$name/" >> "$exclude"
+    done
+    git rev-parse HEAD > "$carried/revision"
+    # what a machine for training usually lacks; fvcore has no wheel on the index
+    "$python" -m pip download -q --no-deps --only-binary=:all: --python-version "${REMOTE_PYTHON:-3.12}" --implementation cp \
+        --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 -d "$carried/whl" \
+        msgspec iopath yacs termcolor || exit 1
+    "$python" -m pip wheel -q --no-deps -w "$carried/whl" fvcore || exit 1
+    if [[ -n $data ]]; then
+        while read -r file; do
+            size=$((size + $(stat -c %s "$file")))
+            if ((size > MAX_PART && part == 0)); then part=1 size=$(stat -c %s "$file"); fi
+            if ((size > MAX_PART)); then echo "$data is larger than two parts of 50 MiB" >&2; exit 2; fi
+            cp "$file" "${parts[part]}/"
+        done < <(find "$data" -maxdepth 1 -type f | sort)
+    fi
+    du -sh "$carried" "${parts[@]}"
+    echo "the tree to copy: git sparse-checkout set --no-cone '/*' '!/reports/' '!/results/' (7 MiB in place of 20); afterwards: git sparse-checkout disable"
+    echo "proof with .gpu and .cifar1, evidence with .gpu and .cifar2, on one machine"
+}
+
+case $stage in
+    prepare) prepare; exit ;;
+    proof) limit=${argument:-200} ;;
+    evidence) limit=${argument:-540} ;;
+    *) echo "prepare, proof or evidence, not '$stage'" >&2; exit 2 ;;
+esac
+: "${OUT:?names the folder that comes back}"
+began=$SECONDS device=cuda quick=()
+[[ -n ${REHEARSE:-} ]] && device=cpu quick=(--quick)
+mkdir -p "$work" "$OUT"
+exec > >(tee "$OUT/$stage.log") 2>&1
+export PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 COLUMNS=160 PYTHONPATH=$work/site:$PWD
+[[ -f $carried/revision ]] && GMLP_BENCH_REVISION=$(< "$carried/revision") && export GMLP_BENCH_REVISION
+
+left() { echo $((limit - (SECONDS - began))); }
+say() { echo "== $((SECONDS - began)) s: $*"; }
+# run NAME SECONDS COMMAND...: within what is left, and go on whatever happens
+run() {
+    local name=$1 most=$2 rc=0; shift 2
+    ((most > $(left) - 5)) && most=$(($(left) - 5))
+    if ((most < 5)); then say "$name skipped, no time left"; return 0; fi
+    say "$name (at most $most s)"
+    timeout -k 8 "$most" "$@" || rc=$?
+    say "$name ended, rc $rc"
+}
+# ask NAME SECONDS PART...: these parts of the question, into $work/NAME, ending by itself within the time
+ask() {
+    local name=$1 most=$2 chosen=(); shift 2
+    ((most > $(left) - 8)) && most=$(($(left) - 8))
+    for part in "$@"; do chosen+=(--part "$part"); done
+    run "$name" $((most + 5)) "$python" -m bench ablate gpu --device $device "${quick[@]}" "${chosen[@]}" --out "$work/$name" \
+        --minutes "$(awk "BEGIN{print $most / 60}")"
+    pack "$name"
+}
+pack() { tar -C "$work" --exclude=checkpoints --exclude=report --exclude=traces -cJf "$OUT/$1.tar.xz" "$1" 2> /dev/null; }
+
+dmon='' live=''
+finish() {
+    [[ -n $dmon ]] && kill "$dmon" 2> /dev/null
+    [[ -n $live ]] && kill "$live" 2> /dev/null
+    say "end; $(ls -s --block-size=K "$OUT" | tr '\n' ' ')"
+    sleep 0.5 # tee writes what is left
+}
+trap finish EXIT
+"$python" -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade --target "$work/site" "$carried"/whl/*.whl || exit 3
+for part in "${parts[@]}"; do
+    [[ -n $(ls -A "$part" 2> /dev/null) ]] && mkdir -p "$work/parts" && cp "$part"/* "$work/parts/"
+done
+# evidence of clocks and power; and a client that stays keeps the driver from shutting the GPU down between two commands
+[[ $device == cuda ]] && { nvidia-smi dmon -s pucm -d 1 -o T > "$OUT/dmon.txt" 2>&1 & dmon=$!; }
+
+proof() {
+    {
+        date -u; uname -r; nproc; free -g | head -2; df -h / /tmp | tail -2
+        [[ $device == cuda ]] && nvidia-smi -q | grep -v "N/A" | head -150
+        "$python" -m pip list 2> /dev/null
+    } > "$OUT/facts.txt" 2>&1
+    run imports 60 "$python" -c "
+import time; t = time.perf_counter()
+import torch, torchvision, timm, numpy, pandas, pyarrow, typer, rich, matplotlib, sklearn, jinja2, msgspec, fvcore, pynvml
+print('imports', round(time.perf_counter() - t, 1), 's', *(m.__name__ + ' ' + m.__version__ for m in (torch, torchvision, timm, numpy, pandas)))
+import bench, os; print('bench', bench.__file__, os.environ.get('GMLP_BENCH_REVISION'))
+if torch.cuda.is_available():
+    t = time.perf_counter(); x = torch.randn(4096, 4096, device='cuda', dtype=torch.bfloat16); (x @ x).sum().item()
+    print('first product', round(time.perf_counter() - t, 2), 's', torch.cuda.get_device_name(), torch.backends.cudnn.version(), torch.cuda.mem_get_info())
+"
+    local engines=eager,graph,compile files=(tests/cuda)
+    [[ $device == cpu ]] && engines=eager && files=(tests/cuda tests/measure/test_kernel_time.py)
+    run smoke 50 "$python" -m bench run --models gmlp,vit --seq 65 --params 1M --depth 2 --dtype bf16 --batch 64 --engine $engines \
+        --metrics params,flops,latency,memory --rounds 1 --device $device --out "$work/smoke" --minutes 0.8
+    pack smoke
+    ask gates 70 "${KERNELS[@]}"
+    # side by side where no time or free memory is judged, then the rest alone
+    local alone="latency_job or recorded_step or energy_is or not_fit or left_for"
+    run "tests, side by side" 65 "$python" -m pytest "${files[@]}" -q -n "${JOBS:-6}" -p no:cacheprovider -k "not ($alone)" \
+        --junitxml "$OUT/tests.xml" --timeout 60 --durations 8 --tb=short
+    run "tests, alone" 40 "$python" -m pytest "${files[@]}" -q -p no:cacheprovider -k "$alone" --junitxml "$OUT/tests_alone.xml" --timeout 40 --tb=short
+    say "PROOF DONE"
+}
+
+evidence() {
+    export BENCH_DATA=$work/data
+    mkdir -p "$BENCH_DATA"
+    local wanted=("${MODELS[@]}")
+    [[ $device == cpu ]] && wanted=("headline" "51M on CIFAR-10" "4M on CIFAR-10" "published" "explicit attention" "escape" "energy" "trace")
+    if [[ -f $work/parts/unpack.py ]]; then
+        run "unpack CIFAR-10" 40 "$python" "$work/parts/unpack.py" "$BENCH_DATA"
+    elif [[ -d $work/parts ]]; then
+        cp "$work"/parts/* "$BENCH_DATA/"
+    fi
+    if [[ $device == cuda && ! -d $BENCH_DATA/cifar-10-batches-py ]]; then
+        say "no CIFAR-10: its two trainings are left out"
+        wanted=("headline" "${MODELS[@]:3}")
+    fi
+    (while sleep 60; do
+        tar -C "$work" --exclude=checkpoints --exclude=report --exclude=traces --exclude=site --exclude=parts --exclude=data -czf "$OUT/live.tmp" . 2> /dev/null \
+            && mv "$OUT/live.tmp" "$OUT/live.tar.gz"
+    done) & live=$!
+    ask gates 60 "${KERNELS[@]}" # what proof left of them, or all of them on a fresh machine
+    ask models "$(left)" "${wanted[@]}"
+    [[ -d $work/models/traces ]] && tar -C "$work/models" -cJf "$OUT/traces.tar.xz" traces
+    kill "$live" 2> /dev/null
+    rm -f "$OUT/live.tar.gz" "$OUT/live.tmp"
+    say "EVIDENCE DONE"
+}
+
+$stage
