@@ -3,14 +3,13 @@
 Prediction: Kernels decide more than architectures do. In training, the batched product is the faster formulation of gMLP's
 gate at n = 257, since it is one kernel and moves a third of the bytes, and the slower at n = 4097, where the gradient of its
 weight is the largest tensor; every formulation is slower at 4097 than at 4096, since rows of odd length cannot be loaded in
-aligned pieces. Explicit attention takes at least three times as
-long as fused attention at n = 4097, and cuDNN's kernel is faster than the one that torch chooses. At one shape and equal
-tokens per batch, gMLP and ViT are within 20 % at n = 17, where their linear terms decide; at n = 4097 gMLP is slower, since
-its n^2 term has one and a half times as many multiply-adds, on unaligned rows. gMLP leads on CIFAR-10 at 4M parameters, as
-it does on a CPU at 300k. Ten epochs of 51M parameters take 35 to 45 s, most of it the launches of some 255 operators a step,
-and a third of that as CUDA graphs, with equal accuracy. Our gMLP-S and DeiT-S take no longer than timm's. At n = 16,384 linear attention and Toeplitz gates
-by FFT take less than half of fused attention's time. Compilation saves gMLP at least a fifth: it fuses the element-wise work
-around the gate.
+aligned pieces. Explicit attention takes at least three times as long as fused attention at n = 4097, and cuDNN's kernel is
+faster than the one that torch chooses. At one shape and equal tokens per batch, gMLP and ViT are within 20 % at n = 17, where
+their linear terms decide; at n = 4097 gMLP is slower, since its n^2 term has one and a half times as many multiply-adds, on
+unaligned rows. gMLP leads on CIFAR-10 at 4M parameters, as it does on a CPU at 300k. Ten epochs of 51M parameters take 35 to
+45 s, most of it the launches of some 255 operators a step, and a third of that as CUDA graphs, with equal accuracy. Our
+gMLP-S and DeiT-S take no longer than timm's. At n = 16,384 linear attention and Toeplitz gates by FFT take less than half of
+fused attention's time. Compilation saves gMLP at least a fifth: it fuses the element-wise work around the gate.
 
 The parts are in order of value: with --minutes they run one after the other, as far as the time allows, and the same command
 goes on. All models of a part have heads of 64 channels, as published ViTs have, unless they are trained at 17 tokens.
