@@ -499,6 +499,7 @@ class Settings:
     `cold`: on CUDA, also time steps with the L2 cache overwritten before each.
     `margin`: two latencies are equal if their ratio is shown to lie between 1 / (1 + margin) and 1 + margin.
     `growth`: whether each model is also timed over all its lengths in turn, to fit exponents.
+    `parts_apart`: whether the arms of a part take turns with each other alone, not with those of other parts of equal length and work.
     """
 
     rounds: int = 7
@@ -516,6 +517,7 @@ class Settings:
     cold: bool = field(default=False, metadata=ADDED_LATER)
     margin: float = field(default=0.03, metadata=ADDED_LATER)
     growth: bool = field(default=True, metadata=ADDED_LATER)
+    parts_apart: bool = field(default=False, metadata=ADDED_LATER)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,11 +13,12 @@ from bench.planning.values import MAX_SECONDS, entries, flag, named_path, number
 from bench.running.executors import DEFAULT_EXECUTOR
 from bench.running.source import EXECUTION
 
-EXIT_FAILED, EXIT_WRONG, EXIT_INTERRUPTED = 1, 2, 130
+EXIT_FAILED, EXIT_WRONG, EXIT_TIME_IS_UP, EXIT_INTERRUPTED = 1, 2, 75, 130
+"""75 is EX_TEMPFAIL of sysexits.h: the same command goes on."""
 OUTPUT = "Output"
 RUN_OPTIONS = ("executor", "address", "out", "retry", "checkpoints", "exports", "minutes")
 """Fields of RunOptions that `run` takes, in the shell and in Python."""
-MIN_MINUTES = 0.2
+MIN_MINUTES = 0.5
 MIN_CLOSING_S, MAX_CLOSING_S, CLOSING_SHARE = 5.0, 15.0, 0.05
 FAIL_IF_HELP = (
     "Exit 1 if a ratio, second over first, is shown to be beyond this bound: 'latency_ms>1.05'. Runs also have params, flops, "
@@ -69,6 +70,11 @@ class RunOptions:
     dry_run: Annotated[bool, switch("--dry-run", "Show the configurations and the estimated time; measure nothing.")] = False
     as_json: Annotated[bool, switch("--json", "Print one JSON document on stdout.", OUTPUT)] = False
     began: float = field(default_factory=time.monotonic)
+
+    @property
+    def left_s(self) -> float:
+        """The seconds left of --minutes, negative after them; infinite without the flag."""
+        return math.inf if self.minutes is None else self.began + 60 * self.minutes - time.monotonic()
 
     @property
     def ends_at(self) -> float:

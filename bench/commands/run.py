@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from bench import catalog, console
-from bench.commands.options import EXIT_FAILED, EXIT_INTERRUPTED, RunOptions
+from bench.commands.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIME_IS_UP, RunOptions
 from bench.commands.plan import Say, amount_text, note_untrained, show_plan
 from bench.errors import one_line
 from bench.planning.flags import Flags
@@ -135,6 +135,8 @@ def measure(plan: Plan, folder: Path | None, options: RunOptions) -> None:
         console_views.show_answer(measured.study)
     if not (measured.complete or measured.time_is_up):
         _exit_interrupted(measured.folder, options)
+    if measured.time_is_up:
+        raise typer.Exit(EXIT_TIME_IS_UP)
     if measured.num_failed:
         raise typer.Exit(EXIT_FAILED)
 
@@ -158,7 +160,7 @@ def carry_out(plan: Plan, folder: Path | None, options: RunOptions, show_progres
     folder, records = chosen.folder, chosen.records
     if chosen.complete:
         say(f"{folder}: already complete; showing its table")
-        return _written(finished(folder, records), say=say)
+        return _written(finished(folder, records), has_time=options.left_s > REPORT_S, say=say)
     if options.checkpoints and not trains(plan):
         raise RequestError("--checkpoints needs the metric accuracy", "add accuracy to --metrics, or leave --checkpoints out")
     note_untrained(plan, say)
@@ -170,7 +172,7 @@ def carry_out(plan: Plan, folder: Path | None, options: RunOptions, show_progres
     opening = "" if resumes else f"{folder}: {amount_text(plan)}"
     before = records.read(skip_corrupt=CORRUPTED in options.retry)
     if ahead:
-        _require_time(plan, ahead[0], options)
+        _require_time(plan, ahead, options)
     with show_progress(ahead, before, opening, plan.parts) as progress, Stop(console.notice, ends_at=options.ends_at) as stop:
         result = execute(
             plan,
@@ -185,23 +187,27 @@ def carry_out(plan: Plan, folder: Path | None, options: RunOptions, show_progres
     if stop.urgent and not result.complete:
         raise Stopped(folder)
     if result.complete or stop.requested:
-        return _written(result, has_time=stop.left_s() > REPORT_S, say=say)
+        return _written(result, has_time=options.left_s > REPORT_S, say=say)
     num_left = len(jobs_to_run(plan, folder, records))
-    say(f"{options.minutes:g} minutes are up: {num_left} {'job is' if num_left == 1 else 'jobs are'} left; the same command goes on")
+    is_stuck = num_left and len(records.read()) == len(before)
+    advice = "none of them fits; give it more --minutes" if is_stuck else "the same command goes on"
+    say(f"{options.minutes:g} minutes are up: {num_left} {'job is' if num_left == 1 else 'jobs are'} left; {advice}")
     return replace(_written(result, has_time=False, say=say), time_is_up=True)
 
 
-def _require_time(plan: Plan, first: Job, options: RunOptions) -> None:
-    """Raise RequestError if --minutes leaves too little time for the first job."""
+def _require_time(plan: Plan, ahead: Sequence[Job], options: RunOptions) -> None:
+    """Raise RequestError if --minutes leaves too little time for any job; of a training one epoch."""
     from bench.planning.jobs import estimated_job_seconds
 
-    planned = next(planned for planned in plan.cells if planned.cell == first.cell)
-    needed_s, left_s = estimated_job_seconds(first, planned, plan), options.ends_at - time.monotonic()
+    if options.minutes is None:
+        return
+    cells = {planned.cell.cell_id: planned for planned in plan.cells}
+    needed_s = min(estimated_job_seconds(job, cells[job.cell.cell_id], plan) / (job.recipe.epochs if job.recipe else 1) for job in ahead)
+    left_s = options.ends_at - time.monotonic()
     if needed_s > left_s:
-        assert options.minutes is not None
         enough = options.minutes + (needed_s - left_s) / 60
         raise RequestError(
-            f"--minutes {options.minutes:g} leaves {max(0.0, left_s):.0f} s for jobs, and the first takes about {needed_s:.0f} s",
+            f"--minutes {options.minutes:g} leaves {max(0.0, left_s):.1f} s for jobs, and the shortest takes about {needed_s:.1f} s",
             f"try --minutes {math.ceil(10 * enough + 1) / 10:g}",
         )
 

@@ -331,4 +331,4 @@ def _settings(ablation: Ablation, grids: Sequence[Grid], flags: Flags, device: s
     if not flags.quick:
         own |= {"sample_s": ablation.sample_s, **({} if flags.rounds else {"rounds": ablation.rounds})}
         own |= {"lr_trials": ablation.lr_trials if any(map(_trains, grids)) else 0}
-    return dataclasses.replace(settings, growth=ablation.growth, **own)
+    return dataclasses.replace(settings, growth=ablation.growth, parts_apart=True, **own)

@@ -21,6 +21,7 @@ from bench.planning.timing import (
     PILOT,
     Pilot,
     TimingGroup,
+    cell_groups,
     pilots_of,
     timed_cells,
     timing_groups,
@@ -125,21 +126,18 @@ def missing_jobs(plan: Plan, records: Sequence[Record], *, waits_for_all_pilots:
 def by_part(plan: Plan, found: Sequence[Job]) -> dict[int, list[Job]]:
     """Return jobs by the number of the part that needs them first, in the order of the parts.
 
-    The jobs of a timing group stay together, in the first part that needs one of them. A plan without parts is one part.
+    The jobs of a timing group and its pilots stay together, in the first part that needs one of them. A plan without parts is one part.
     """
     first: dict[tuple[str, str], int] = {}
     for number, part in enumerate(plan.parts):
         for cell_id, metric in itertools.product(part.cells, part.metrics or plan.metrics):
             first.setdefault((cell_id, metric), number)
-    first |= {(cell_id, PILOT): number for (cell_id, metric), number in first.items() if metric == LATENCY}
-    of_group: dict[str, int] = {}
-    for job in found:
-        if job.group:
-            own = first.get((job.cell.cell_id, LATENCY), 0)
-            of_group[job.group] = min(own, of_group.get(job.group, own))
+    for _, cells in cell_groups(timed_cells(plan), plan):
+        number = min(first.get((cell.cell_id, LATENCY), 0) for cell in cells)
+        first |= {(cell.cell_id, metric): number for cell in cells for metric in (LATENCY, PILOT)}
     parts: dict[int, list[Job]] = {}
     for job in found:
-        parts.setdefault(of_group[job.group] if job.group else first.get((job.cell.cell_id, job.metric), 0), []).append(job)
+        parts.setdefault(first.get((job.cell.cell_id, job.metric), 0), []).append(job)
     return dict(sorted(parts.items()))
 
 

@@ -165,12 +165,12 @@ def home_groups(records: Sequence[Record]) -> dict[str, str]:
 
 
 def _comparisons(plan: Plan) -> dict[str, str]:
-    """Return the name of the comparison that each cell belongs to, by cell id; empty for a request without arms.
+    """Return the name of the comparison that each cell belongs to, by cell id; empty unless parts are to be apart.
 
     The arms of a part are compared with each other, not with those of another part, unless the two parts share a cell.
     """
     found: dict[str, str] = {}
-    for part in plan.parts:
+    for part in plan.parts if plan.settings.parts_apart else ():
         if part.arms:
             joined = {found[cell_id] for cell_id in part.cells if cell_id in found}
             found = {cell_id: part.name if name in joined else name for cell_id, name in found.items()}

@@ -57,7 +57,7 @@ def take_turns(members: Sequence[Member]) -> list[Outcome]:
     identifies the members timed together. The value `restless_turns` counts a member's bursts that began while the previous member was
     still busy.
     """
-    started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
+    started_at, began = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds"), time.perf_counter()
     restless: dict[int, int] = {}
     on_cpu = members[0].job.cell.workload.device == "cpu"
     starting = starting_order(members)
@@ -78,7 +78,10 @@ def take_turns(members: Sequence[Member]) -> list[Outcome]:
     for member in members:
         if member.outcome is None:
             member.end()
-    return [_final_outcome(member, started_at, restless.get(id(member), 0)) for member in members]
+    busy_s = sum(member.outcome.duration_s or 0.0 for member in members if member.outcome)
+    # members that set up at the same time were busy for longer in all than the group took
+    share = min(1.0, (time.perf_counter() - began) / busy_s) if busy_s and not on_cpu else 1.0
+    return [_final_outcome(member, started_at, restless.get(id(member), 0), share) for member in members]
 
 
 def starting_order(members: Sequence[Member]) -> list[Member]:
@@ -135,8 +138,11 @@ def _turn_order(members: Sequence[Member]) -> Iterator[tuple[Member, Member | No
             previous = member
 
 
-def _final_outcome(member: Member, started_at: str, restless: int) -> Outcome:
+def _final_outcome(member: Member, started_at: str, restless: int, share: float) -> Outcome:
+    """Return a member's outcome; `share` scales its duration."""
     outcome = member.outcome
     assert outcome is not None
+    if outcome.duration_s is not None:
+        outcome = dataclasses.replace(outcome, duration_s=share * outcome.duration_s)
     values = {**outcome.values, "restless_turns": restless} if outcome.status == MEASURED else outcome.values
     return dataclasses.replace(outcome, started_at=started_at, values=values)

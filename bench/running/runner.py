@@ -49,6 +49,8 @@ from bench.spec import DIVERGED, MEASURED, Cell, Job, Outcome, Plan, Record, Rec
 
 SCRATCH = "checkpoints"
 ROUND = "round"
+SETUP_S = 15.0
+"""Seconds that each member of a timing group may take at least, if so many are left: on a GPU all set up at the same time, and each waits for all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,7 +219,7 @@ class _Execution:
                 given_up.add(number)
             if self.stop.requested:
                 break
-        if missing:
+        if any(True for _ in missing_jobs(self.plan, records)):
             raise KeyboardInterrupt
 
     def _run_all(self, queue: Sequence[Job], before: Sequence[Record], runner: Any) -> list[Record]:
@@ -266,8 +268,8 @@ class _Execution:
     ) -> Iterator[tuple[Job, ...]]:
         """Yield the batches to run, one at a time, on demand.
 
-        Skips jobs that became not retryable. Ends, and postpones the batch, if it would begin another round after a stop request or is
-        expected to exceed the time limit.
+        Skips jobs that became not retryable. Ends, and postpones the batch, if it would begin another round after a stop request, or a round that
+        is expected to exceed the time limit; of other jobs the next that fits runs.
         """
         unit: tuple[Any, ...] = ()
         for planned in batches(queue):
@@ -280,13 +282,18 @@ class _Execution:
             first = batch[0]
             left_s = self.stop.left_s() if self.stop else math.inf
             begins = _unit_of_work(first) != unit
-            needed_s = sum(map(estimates.expected_s, batch))
+            needed_s = sum(map(estimates.needed_s, batch))
             if begins and unit and _unit_of_work(first)[0] == ROUND and left_s < math.inf:
                 # ratios need whole rounds, so a round starts only if all of it fits; the first may never fit, so only its batches are checked
-                needed_s = sum(estimates.expected_s(job) for job in queue if _unit_of_work(job) == _unit_of_work(first))
-            if (self.stop and self.stop.requested and begins) or needed_s > left_s:
+                needed_s = sum(estimates.needed_s(job) for job in queue if _unit_of_work(job) == _unit_of_work(first))
+            if self.stop and self.stop.requested and begins:
                 self._postponed.extend(batch)
                 return
+            if needed_s > left_s:
+                self._postponed.extend(batch)
+                if _unit_of_work(first)[0] == ROUND:
+                    return
+                continue
             unit = _unit_of_work(first)
             self.progress.starting(first)
             if self.stop:
@@ -300,7 +307,7 @@ class _Execution:
                     job,
                     scratch=self._scratch_of(job),
                     run_folder=str(self.folder.resolve()),
-                    settings=_settings_within(left_s * share, job),
+                    settings=_settings_within(max(left_s * share, min(left_s, SETUP_S)), job),
                 )
                 for job, share in zip(batch, shares, strict=True)
             )
@@ -368,6 +375,10 @@ class _Estimates:
     def expected_s(self, job: Job) -> float:
         """Return the expected seconds of a remaining job, capped at its limit."""
         return min(limit_s(job), self._uncapped_s(job.key))
+
+    def needed_s(self, job: Job) -> float:
+        """Return the seconds that must be left for a job to start; for a training those of an epoch, since it goes on from its checkpoint."""
+        return self.expected_s(job) / (job.recipe.epochs if job.recipe else 1)
 
     def left_s(self) -> float:
         return sum(map(self._uncapped_s, self._planned_left_s))

@@ -4,7 +4,8 @@
 # For a GPU that is lent for minutes, on a machine without a network: the tree is copied there without .git, and what is written below $OUT
 # comes back. Run it in the root of the repository:
 #
-#   bash tests/cuda/pass.sh prepare [CIFAR]    here: wheels, revision and two parts of CIFAR-10 for the copy
+#   bash tests/cuda/pass.sh prepare [CIFAR]    here: wheels, revision and two parts of CIFAR-10 for the copy. CIFAR is a folder of at most 100 MiB
+#                                              whose unpack.py makes ROOT/cifar-10-batches-py of its files (the original archive is 163 MiB)
 #   bash tests/cuda/pass.sh proof [SECONDS]    there (default 200): facts, one small run through every engine, gates and attention kernels, tests
 #   bash tests/cuda/pass.sh evidence [SECONDS] there (default 540): bench ablate gpu, part by part
 #
@@ -25,6 +26,10 @@ MODELS=("headline" "51M on CIFAR-10" "4M on CIFAR-10" "published" "explicit atte
 
 prepare() {
     local data=$argument part=0 size=0 exclude
+    if [[ -n $data && ! -f $data/unpack.py ]]; then
+        echo "$data has no unpack.py, which makes ROOT/cifar-10-batches-py of the files beside it: python unpack.py ROOT" >&2
+        exit 2
+    fi
     rm -rf "$carried" "${parts[@]}"
     mkdir -p "$carried/whl" "${parts[@]}"
     exclude=$(git rev-parse --git-path info/exclude)
@@ -32,7 +37,7 @@ prepare() {
     for name in .gpu .cifar1 .cifar2; do
         grep -qxs "/$name/" "$exclude" || echo "/$name/" >> "$exclude"
     done
-    git rev-parse HEAD > "$carried/revision"
+    echo "$(git rev-parse HEAD)$([[ -z $(git status --porcelain -- bench models ablations) ]] || echo .dirty)" > "$carried/revision"
     # what a machine for training usually lacks; fvcore has no wheel on the index
     "$python" -m pip download -q --no-deps --only-binary=:all: --python-version "${REMOTE_PYTHON:-3.12}" --implementation cp \
         --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 -d "$carried/whl" \
@@ -117,11 +122,14 @@ if torch.cuda.is_available():
     t = time.perf_counter(); x = torch.randn(4096, 4096, device='cuda', dtype=torch.bfloat16); (x @ x).sum().item()
     print('first product', round(time.perf_counter() - t, 2), 's', torch.cuda.get_device_name(), torch.backends.cudnn.version(), torch.cuda.mem_get_info())
 "
-    local engines=eager,graph,compile files=(tests/cuda)
+    local engines=eager,graph files=(tests/cuda)
     [[ $device == cpu ]] && engines=eager && files=(tests/cuda tests/measure/test_kernel_time.py)
-    run smoke 50 "$python" -m bench run --models gmlp,vit --seq 65 --params 1M --depth 2 --dtype bf16 --batch 64 --engine $engines \
-        --metrics params,flops,latency,memory --rounds 1 --device $device --out "$work/smoke" --minutes 0.8
+    # compilations apart: all engines of one length take turns, and would wait for the slowest to start
+    run smoke 35 "$python" -m bench run --models gmlp,vit --seq 65 --params 1M --depth 2 --dtype bf16 --batch 64 --engine $engines \
+        --metrics params,flops,latency,memory --rounds 1 --device $device --out "$work/smoke"
     pack smoke
+    [[ $device == cuda ]] && run "smoke, compiled" 50 "$python" -m bench run --models gmlp --seq 65 --params 1M --depth 2 --dtype bf16 --batch 64 \
+        --engine compile --metrics latency --rounds 1 --device $device --out "$work/smoke_compiled" && pack smoke_compiled
     ask gates 70 "${KERNELS[@]}"
     # side by side where no time or free memory is judged, then the rest alone
     local alone="latency_job or recorded_step or energy_is or not_fit or left_for"
@@ -136,19 +144,16 @@ evidence() {
     mkdir -p "$BENCH_DATA"
     local wanted=("${MODELS[@]}")
     [[ $device == cpu ]] && wanted=("headline" "51M on CIFAR-10" "4M on CIFAR-10" "published" "explicit attention" "escape" "energy" "trace")
-    if [[ -f $work/parts/unpack.py ]]; then
-        run "unpack CIFAR-10" 40 "$python" "$work/parts/unpack.py" "$BENCH_DATA"
-    elif [[ -d $work/parts ]]; then
-        cp "$work"/parts/* "$BENCH_DATA/"
-    fi
+    [[ -f $work/parts/unpack.py ]] && run "unpack CIFAR-10" 40 "$python" "$work/parts/unpack.py" "$BENCH_DATA"
     if [[ $device == cuda && ! -d $BENCH_DATA/cifar-10-batches-py ]]; then
         say "no CIFAR-10: its two trainings are left out"
         wanted=("headline" "${MODELS[@]:3}")
     fi
+    # without the log's pipe: its `sleep` outlives it, and whoever waits for the end of the output would wait for that
     (while sleep 60; do
-        tar -C "$work" --exclude=checkpoints --exclude=report --exclude=traces --exclude=site --exclude=parts --exclude=data -czf "$OUT/live.tmp" . 2> /dev/null \
+        tar -C "$work" --exclude=checkpoints --exclude=report --exclude=traces --exclude=site --exclude=parts --exclude=data -czf "$OUT/live.tmp" . \
             && mv "$OUT/live.tmp" "$OUT/live.tar.gz"
-    done) & live=$!
+    done) > /dev/null 2>&1 & live=$!
     ask gates 60 "${KERNELS[@]}" # what proof left of them, or all of them on a fresh machine
     ask models "$(left)" "${wanted[@]}"
     [[ -d $work/models/traces ]] && tar -C "$work/models" -cJf "$OUT/traces.tar.xz" traces

@@ -130,6 +130,19 @@ def test_a_member_that_fails_to_build_on_a_gpu_is_not_warmed_up() -> None:
     assert [entry for entry in log if entry.startswith("warm")] == ["warm a"]
 
 
+def test_members_that_set_up_at_the_same_time_are_busy_for_no_longer_than_the_group_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the next round would be expected to last as many times longer, and be refused for want of time."""
+    found = job()
+    found = dataclasses.replace(
+        found, cell=dataclasses.replace(found.cell, workload=dataclasses.replace(found.cell.workload, device="cuda"))
+    )
+    members = [Planted(name, [], job=found) for name in "abcd"]
+    monkeypatch.setattr(Planted, "end", lambda self: setattr(self, "outcome", Outcome(status=MEASURED, duration_s=1000.0)))
+    assert sum(outcome.duration_s or 0 for outcome in take_turns(members)) < 100
+    members = [Planted(name, []) for name in "abcd"]
+    assert sum(outcome.duration_s or 0 for outcome in take_turns(members)) == 4000  # on a CPU one after the other
+
+
 def test_outcomes_share_the_moment_at_which_the_group_was_started() -> None:
     failing = Planted("b", [], fails=lambda turn, _: "killed" if turn == "begin" else "")
     groups = [[Planted("a", []), failing], [Planted("a", []), Planted("b", [])]]

@@ -17,7 +17,7 @@ from bench.commands.options import RunOptions, closing_s
 from bench.measure import environment
 from bench.planning.ablation import plan_grids
 from bench.planning.flags import Flags
-from bench.planning.jobs import by_part, estimated_part_seconds, estimated_seconds, jobs
+from bench.planning.jobs import by_part, estimated_job_seconds, estimated_part_seconds, estimated_seconds, jobs
 from bench.planning.timing import PILOT
 from bench.running.runner import RunResult, execute, is_failure
 from bench.running.signals import Stop
@@ -139,6 +139,42 @@ def test_a_job_cut_by_the_end_leaves_no_record_and_runs_again(machine: Machine) 
     assert not any(map(is_failure, read_run(machine.folder).records))
 
 
+def test_a_job_that_does_not_fit_does_not_hold_back_the_next(machine: Machine) -> None:
+    """All are of one part: a long first one would leave the rest of the time unused."""
+    grid = Grid(name="counted", flags={**TINY, "seq": "17,65", "metrics": "params"}, arms=FAMILIES)
+    plan = plan_of(grid)
+    long = {planned.cell.cell_id for planned in plan.cells if planned.cell.model.shape.seq_len == 17}
+
+    def estimated(job: Job, *others: Any) -> float:
+        return 50.0 if job.cell.cell_id in long else estimated_job_seconds(job, *others)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bench.running.runner.estimated_job_seconds", estimated)
+        assert not machine.call(plan, 20).complete
+    assert set(machine.lengths("params")) == {65}
+
+
+def test_an_interrupt_in_the_last_round_leaves_a_complete_run(machine: Machine) -> None:
+    plan = plan_of(FIRST)
+    last = len(jobs(plan))
+
+    def end(job: Job) -> Outcome:
+        if len(machine.ran) == last:
+            os.kill(os.getpid(), signal.SIGINT)
+        return measured(job)
+
+    machine.end = end
+    assert machine.call(plan, 1e4).complete
+
+
+def test_a_part_that_shares_a_configuration_with_a_later_one_is_not_kept_waiting(machine: Machine) -> None:
+    """They are one timing group, which needs the pilots of both."""
+    shares = dataclasses.replace(FIRST, name="shares", arms=(FAMILIES[1], Arm(name="T", flags={"models": "transformer"})))
+    machine.call(plan_of(FIRST, SECOND, shares), 1e4)
+    found = machine.lengths("latency", PILOT)
+    assert found == sorted(found)
+
+
 def test_an_interrupt_ends_all_parts(machine: Machine) -> None:
     def end(job: Job) -> Outcome:
         if job.metric == "latency":
@@ -194,7 +230,7 @@ def test_what_two_parts_need_counts_for_the_first() -> None:
     assert sum(seconds) == pytest.approx(estimated_seconds(plan) - 10)
 
 
-@pytest.mark.parametrize(("minutes", "expected"), [(0.2, 5), (3, 9), (60, 15)])
+@pytest.mark.parametrize(("minutes", "expected"), [(0.5, 5), (3, 9), (60, 15)])
 def test_a_share_of_the_time_is_kept_for_tables(minutes: float, expected: float) -> None:
     assert closing_s(60 * minutes) == expected
     options = RunOptions(minutes=minutes, began=100.0)
@@ -229,7 +265,7 @@ def test_the_command_says_what_is_left_and_goes_on(
     ran = noted(monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(Stop, "left_s", lambda _: 1000.0 if len(ran) < 4 else 0.0)
-        assert answered((*WORDS, "--minutes", "5", "--on", "inline")) == 0
+        assert answered((*WORDS, "--minutes", "5", "--on", "inline")) == 75
         said = capsys.readouterr().err
     assert "5 minutes are up: " in said
     assert "the same command goes on" in said
@@ -249,7 +285,7 @@ def test_minutes_in_which_the_first_job_does_not_fit_are_refused(
     monkeypatch.setattr("bench.commands.run.time.monotonic", lambda: 1e12)
     assert answered((*WORDS, "--minutes", "1", "--on", "inline")) == 2
     error, hint = capsys.readouterr().err.splitlines()[-2:]
-    assert "--minutes 1 leaves 0 s for jobs, and the first takes about" in error
+    assert "--minutes 1 leaves 0.0 s for jobs, and the shortest takes about" in error
     assert "try --minutes" in hint
     assert list(tmp_path.iterdir()) == []
 
