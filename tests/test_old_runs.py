@@ -20,7 +20,7 @@ COMMITTED = {
     "2026-11-22": ("longest_kept", "cifar10_65_kept", "three_families_kept"),
     "2026-11-23": ("peers_avx2",),
     "2026-11-24": ("trec",),
-    "2026-11-26": ("token_mixing_cost", "escape_cost"),
+    "2026-11-26": ("token_mixing_cost", "attention_cost"),
 }
 """By date and name: a folder of results also holds what its user measures, finished or not."""
 
