@@ -424,8 +424,10 @@ def diff(
     if code:
         from bench.code_diff import diff_code
 
+        if markdown:
+            raise RequestError("--markdown is for two runs; --code writes report.md", "leave --markdown out")
         group: Any = typer.main.get_command(app)
-        diff_code(runs, group.commands["run"], fail_if=options.fail_if, out=out, form=form)
+        diff_code(runs, group.commands["run"], fail_if=options.fail_if, out=out, as_json=as_json)
         return
     if len(runs) != 2:
         raise RequestError(

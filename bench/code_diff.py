@@ -1,66 +1,137 @@
-"""Time one request with two revisions of this repository, in turn.
+"""Time one request with two revisions of this repository, in turn: `bench diff --code REV_A REV_B -- REQUEST`.
 
-This is `bench diff --code REV_A REV_B -- REQUEST`. It answers which revision is faster.
+It is an ordinary run of latency alone, in which every configuration stands twice: each revision's own process takes turns with the other's.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from bench import console
-from bench.commands.options import EXIT_FAILED, EXIT_INTERRUPTED
-from bench.measure import environment
+from bench import console, numbers
+from bench.commands.options import EXIT_FAILED, EXIT_INTERRUPTED, RunOptions
+from bench.commands.run import Stopped, carry_out
+from bench.intervals import LEVEL, Interval
 from bench.planning.flags import Flags
 from bench.planning.timing import LATENCY
 from bench.planning.values import refuse_others, typed_flags
-from bench.running.revisions import checked_out, find_revision
-from bench.running.signals import Stop
+from bench.running.revisions import Revision, checked_out, find_revision
 from bench.running.source import Source, plan_to_run
-from bench.spec import Plan, RequestError
+from bench.running.timings import ratio_of
+from bench.spec import Part, Plan, PlannedArm, PlannedCell, Question, RequestError
 
 if TYPE_CHECKING:
     from bench.analysis.diff import Bound
-    from bench.running.revisions import Revision
+    from bench.running.store import StoredRun
 
-RUN_FILE = "code.json"
 USAGE = "bench diff --code REV_A REV_B -- --models gmlp --seq 257"
 
 
-def diff_code(words: Sequence[str], run_command: Any, *, fail_if: str | None, out: Path | None, form: str) -> None:
+@dataclass(frozen=True, kw_only=True)
+class CodeRatio:
+    """One configuration by two revisions, A and B.
+
+    `latency_ms`: of A and of B, medians over rounds; None if not measured.
+    `ratio`: time of B over time of A, with an interval that holds jointly for all configurations; None if one of them was not measured.
+    `verdict`: in words.
+    """
+
+    name: str
+    latency_ms: tuple[float | None, float | None]
+    ratio: Interval | None
+    verdict: str
+
+
+def diff_code(words: Sequence[str], run_command: Any, *, fail_if: str | None, out: Path | None, as_json: bool) -> None:
     """Time two revisions in turn and show which is faster.
 
     `words`: two revisions, then flags of `bench run`.
     `run_command`: the click command of `bench run`, which parses these flags.
     `fail_if`: a condition such as "latency_ms>1.05"; None for none.
-    `form`: `text`, `markdown` or `json`.
 
-    Writes `code.json` to `out`, or to a new folder in results/. Exits 1 if a configuration failed, or `fail_if` is shown to hold for one.
-    After an interrupt it answers from the finished rounds and exits 130. Raises RequestError for a wrong request.
+    Exits 1 if a configuration failed or is shown to be beyond the bound, 130 after an interrupt; the same command goes on. Raises RequestError for a
+    wrong request.
     """
-    from bench.running.folder import require_empty
+    from bench.console_progress import JobProgress
 
     bound = _parse_bound(fail_if)
-    if out:
-        require_empty(out)
     if len(words) < 2 or any(word.startswith("-") for word in words[:2]):
         raise RequestError("--code compares two revisions", f"try: {USAGE}")
     if len(words) == 2:
         raise RequestError("--code needs the flags of bench run, after --", f"try: {USAGE}")
     first, second = (find_revision(name) for name in words[:2])
-    plan = _plan_of(words[2:], run_command)
-    _measure_and_answer(first, second, plan, bound, out, form)
+    if first.short == second.short:
+        raise RequestError(
+            f"{words[0]} and {words[1]} are the same code, {first.short}", "name two revisions; every run has an A/A control"
+        )
+    asked = _plan_of(words[2:], run_command)
+    command = shlex.join(["bench", "diff", "--code", *words[:2], "--", *words[2:]])
+    plan = plan_of_revisions(asked, first, second, command)
+    try:
+        with checked_out([first, second]):
+            measured = carry_out(plan, None, RunOptions(out=out), JobProgress, console.say)
+    except Stopped as stopped:
+        console.say(f"stopped; the same command goes on in {stopped.folder}")
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    found = ratios_of(measured.stored, asked.cells)
+    failing = [each.name for each in found if bound and each.ratio and _is_beyond(each.ratio, bound)]
+    _show(found, first, second, failing, as_json)
+    console.say(f"results: {measured.folder}")
+    if not measured.complete:
+        console.say("interrupted; the same command goes on")
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if failing or measured.num_failed:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def plan_of_revisions(plan: Plan, first: Revision, second: Revision, command: str) -> Plan:
+    """Return the plan with each configuration by both revisions, as the arms of a part of its own."""
+    parts = []
+    cells: list[PlannedCell] = []
+    for planned in plan.cells:
+        own = [_by(planned, revision) for revision in (first, second)]
+        cells += own
+        arms = tuple(PlannedArm(name=arm, cells=(found.cell.cell_id,)) for arm, found in zip("AB", own, strict=True))
+        ids = tuple(found.cell.cell_id for found in own)
+        parts.append(Part(name=_name(planned), match=planned.sizing.match, batching="", cells=ids, arms=arms, baseline="A"))
+    return replace(
+        plan,
+        name=f"code-{first.short}-{second.short}",
+        command=command,
+        cells=tuple(cells),
+        parts=tuple(parts),
+        settings=replace(plan.settings, parts_apart=True),
+        question=Question(text=f"Is {second.name} (B) slower than {first.name} (A)?", statement=""),
+    )
+
+
+def _by(planned: PlannedCell, revision: Revision) -> PlannedCell:
+    """Return a configuration as a revision's code runs it; its model's name tells them apart in tables."""
+    cell = planned.cell
+    model = replace(cell.model, name=f"{cell.model.name} at {revision.short}")
+    return replace(planned, cell=replace(cell, model=model, workload=replace(cell.workload, code=revision.short)))
+
+
+def _name(planned: PlannedCell) -> str:
+    """Name a configuration by its model and whatever of its work may differ within a request."""
+    model, work = planned.cell.model, planned.cell.workload
+    words = (f"{model.name} n={model.shape.seq_len}", work.phase, work.dtype, work.engine, work.attention, f"batch={work.batch_size}")
+    return " ".join((*words, *((f"budget={planned.sizing.budget}",) if planned.sizing.budget else ())))
 
 
 def _parse_bound(text: str | None) -> Bound | None:
-    from bench.analysis.code_diff import require_latency
-    from bench.analysis.diff import parse_bound
+    from bench.analysis.diff import LATENCY_COLUMN, parse_bound
 
-    return None if text is None else require_latency(parse_bound(text))
+    bound = None if text is None else parse_bound(text)
+    if bound and bound.column != LATENCY_COLUMN:
+        raise RequestError(f"--code measures latency, not {bound.column}", f"try --fail-if '{LATENCY_COLUMN}>1.05'")
+    return bound
 
 
 def _plan_of(request: Sequence[str], run_command: Any) -> Plan:
@@ -75,33 +146,58 @@ def _plan_of(request: Sequence[str], run_command: Any) -> Plan:
     flags = Flags(**{name: values[name] for name in names}, typed=typed_flags(context) & names)
     if "--metrics" in flags.given() and flags.metrics != (LATENCY,):
         raise RequestError(f"--code measures only {LATENCY}, not {','.join(flags.metrics)}", "leave --metrics out")
-    plan = dataclasses.replace(plan_to_run(flags, Source(plan_file=values["plan_file"]))[0], metrics=(LATENCY,))
+    plan = replace(plan_to_run(flags, Source(plan_file=values["plan_file"]))[0], metrics=(LATENCY,))
     if plan.settings.rounds < 2:
         raise RequestError("--rounds 1 gives no interval; --code needs 2 or more", "try --rounds 7")
     return plan
 
 
-def _measure_and_answer(first: Revision, second: Revision, plan: Plan, bound: Bound | None, out: Path | None, form: str) -> None:
-    from bench.analysis.code_diff import answer
-    from bench.report import code_diff
-    from bench.running.code_rounds import measure_code
-    from bench.running.code_run import CodeRun
-    from bench.running.folder import make_empty_folder
-    from bench.running.revision_member import RevisionCode
+def ratios_of(run: StoredRun, asked: Sequence[PlannedCell]) -> list[CodeRatio]:
+    """Return the ratio of each configuration.
 
-    device, settings = plan.cells[0].cell.workload.device, plan.settings
-    facts = environment.inspect_environment(threads=settings.threads, device=device, allocator=settings.allocator)
-    run = CodeRun(first=first, second=second, plan=plan, environment=facts)
-    with Stop(console.notice) as stop:
-        with checked_out([first, second]) as trees:
-            folder = make_empty_folder(out, device, f"code-{first.short}-{second.short}")
-            codes = [RevisionCode(tree=tree, compiled=tree.with_name(f"{tree.name}-compiled")) for tree in trees]
-            run = measure_code(run, codes, folder / RUN_FILE, stop)
-        found = answer(run)
-        check = found.check(bound) if bound else None
-        code_diff.show(found, check, form)
-        console.say(f"results: {folder / RUN_FILE}")
-    if run.interrupted:
-        raise typer.Exit(EXIT_INTERRUPTED)
-    if (check and check.failing) or any(cell.failed for cell in found.cells):
-        raise typer.Exit(EXIT_FAILED)
+    `asked`: the configurations of the request. The level of the intervals is corrected for their number (Bonferroni), so that a verdict on any of
+    them errs at most once in twenty runs.
+    """
+    from bench.running.table import rows_of, times_of
+
+    rows, timings = rows_of(run).set_index("cell_id"), times_of(run)
+    level = 1 - (1 - LEVEL) / len(asked)
+    found = []
+    for planned, part in zip(asked, run.plan.parts, strict=True):
+        first, second = part.cells
+        ratio = ratio_of(second, first, timings, level) if {first, second} <= timings.keys() else None
+        times = tuple(None if rows["latency_ms"].isna()[cell] else float(rows["latency_ms"][cell]) for cell in part.cells)
+        failed = next((f"{rows['status'][cell]}: {rows['reason'][cell]}" for cell in part.cells if rows["status"][cell] != "measured"), "")
+        verdict = _verdict(ratio, run.plan.settings.margin) if ratio else failed or "undecided: fewer than two rounds"
+        found.append(CodeRatio(name=_name(planned), latency_ms=(times[0], times[1]), ratio=ratio, verdict=verdict))
+    return found
+
+
+def _verdict(ratio: Interval, margin: float) -> str:
+    if ratio.low > 1 or ratio.high < 1:
+        return "B slower" if ratio.low > 1 else "B faster"
+    return f"equal within {100 * margin:g} %" if 1 / (1 + margin) <= ratio.low and ratio.high <= 1 + margin else "undecided: more rounds"
+
+
+def _is_beyond(ratio: Interval, bound: Bound) -> bool:
+    """Return whether the whole interval is beyond the bound."""
+    return bound.is_violated_by(ratio.low if bound.above else ratio.high)
+
+
+def _show(found: Sequence[CodeRatio], first: Revision, second: Revision, failing: Sequence[str], as_json: bool) -> None:
+    if as_json:
+        cells = [{**dataclasses.asdict(each), "ratio": each.ratio and dataclasses.asdict(each.ratio)} for each in found]
+        console.print_json({"first": first.short, "second": second.short, "cells": cells, "failing": list(failing)})
+        return
+    rows = [
+        (each.name, *("" if ms is None else numbers.duration(ms) for ms in each.latency_ms), _ratio_text(each.ratio), each.verdict)
+        for each in found
+    ]
+    headers = ("configuration", f"A: {first.name}", f"B: {second.name}", "B / A", "verdict")
+    console.print_table(headers, rows, (False, True, True, True, False))
+    for name in failing:
+        console.say(f"beyond the bound: {name}")
+
+
+def _ratio_text(ratio: Interval | None) -> str:
+    return f"{ratio.estimate:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]" if ratio else ""

@@ -124,6 +124,7 @@ class Workload:
     `attention`: the requested attention kernel, or NO_ATTENTION for a model without attention.
     `task`: the data set; empty for synthetic data.
     `recipe`: the training recipe; None for the plan's.
+    `code`: the revision whose code runs it; empty for this one.
     """
 
     batch_size: int = 32
@@ -134,6 +135,7 @@ class Workload:
     attention: str = "auto"
     task: str = ""
     recipe: Recipe | None = field(default=None, metadata=ADDED_LATER)
+    code: str = field(default="", metadata=ADDED_LATER)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,9 +16,12 @@ import pytest
 
 from bench import cli, code_diff
 from bench.commands.options import DiffOptions
-from bench.running.code_run import CONTROL, FIRST, SECOND
+from bench.commands.run import Measured, Stopped
+from bench.planning.jobs import jobs
 from bench.running.revisions import PROTOCOL, Revision
-from bench.spec import Plan
+from bench.running.store import RunRecords, read_run
+from bench.running.table import rows_of
+from bench.spec import Plan, Record
 from tests.processes import processes_of
 from tests.running.test_revisions import commit, git
 from tests.specimens import bench_command, copy_of_the_program, environment_of, run_bench
@@ -32,8 +35,14 @@ FORWARD = "    def forward(self, data: Tensor, valid: Tensor | None = None) -> T
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     """What would be measured; every name is a revision."""
     found: list[Plan] = []
-    monkeypatch.setattr(code_diff, "find_revision", lambda name: Revision(name=name, commit="a" * 40))
-    monkeypatch.setattr(code_diff, "_measure_and_answer", lambda *given: found.append(given[2]))
+
+    def carry_out(plan: Plan, *_: object) -> Measured:
+        found.append(plan)
+        raise Stopped(Path("results/x"))
+
+    monkeypatch.setattr(code_diff, "find_revision", lambda name: Revision(name=name, commit=name.ljust(40, "a")))
+    monkeypatch.setattr(code_diff, "checked_out", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(code_diff, "carry_out", carry_out)
     return found
 
 
@@ -45,15 +54,27 @@ def answered(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, 
     return stopped.value.code, capsys.readouterr().err
 
 
-def test_a_request_is_that_of_bench_run_for_latency_alone(plans: list[Plan], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert answered(capsys, "main", ".", "--code", "--", *VIT, "--rounds", "4")[0] == 0
+def test_every_configuration_of_the_request_stands_twice_in_turns_with_itself_alone(
+    plans: list[Plan], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert answered(capsys, "main", ".", "--code", "--", "--models", "gmlp,vit", *VIT[2:], "--rounds", "4")[0] == 130
     (plan,) = plans
-    assert (plan.metrics, plan.settings.rounds, plan.cells[0].cell.model.shape.width) == (("latency",), 4, 16)
+    assert (plan.metrics, plan.settings.rounds, len(plan.cells), len(plan.parts)) == (("latency",), 4, 4, 2)
+    groups: dict[str, list[str]] = {}
+    for job in jobs(plan):
+        if job.group and not job.control and job.repeat == 0:
+            groups.setdefault(job.group, []).append(job.cell.workload.code)
+    assert sorted(groups.values()) == [["mainaaaaaa", ".aaaaaaaaa"]] * 2
+    assert len({p.cell.model.name for p in plan.cells}) == 4  # no table or figure takes the two for one series
+    assert sum(job.control for job in jobs(plan)) == 4
+
+
+def test_a_request_may_be_a_plan_file(plans: list[Plan], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     with pytest.raises(SystemExit):
         cli.main(["plan", *VIT, "--metrics", "params", "--out", str(file)])
-    assert answered(capsys, "--code", "main", ".", "--", "--plan", str(file))[0] == 0
-    assert (plans[1].cells, plans[1].metrics) == (plan.cells, ("latency",))
+    assert answered(capsys, "--code", "main", ".", "--", "--plan", str(file))[0] == 130
+    assert plans[0].metrics == ("latency",)
 
 
 @pytest.mark.parametrize(
@@ -75,8 +96,9 @@ def test_a_request_is_that_of_bench_run_for_latency_alone(plans: list[Plan], cap
         "another executor": (("main", ".", "--", *VIT, "--on", "inline"), "--on is for bench run"),
         "a bound on counts": (("main", ".", "--fail-if", "params>1", "--", *VIT), "not params"),
         "no bound": (("main", ".", "--fail-if", "fast", "--", *VIT), "--fail-if cannot read"),
-        "a folder that holds something": (("main", ".", "--out", str(Path(__file__).parent), "--", *VIT), "is not empty"),
+        "the same code twice": (("main", "main", "--", *VIT), "are the same code"),
         "two forms": (("main", ".", "--json", "--markdown", "--", *VIT), "two forms"),
+        "markdown": (("main", ".", "--markdown", "--", *VIT), "report.md"),
     }.values(),
 )
 def test_what_cannot_be_measured_is_refused(
@@ -160,13 +182,12 @@ class Compared:
         assert not [path.name for path in self.temporary.iterdir() if path.name.startswith("gmlp-bench")]
         assert git(self.repository, "worktree", "list", "--porcelain").count("worktree ") == 1
 
-    def kept(self) -> Any:
-        (file,) = self.folder.glob("results/*/code.json")
-        return json.loads(file.read_text())
+    def records(self) -> list[Record]:
+        return [record for folder in self.folder.glob("results/*") for record in RunRecords(folder).read()]
 
     def wait_for_rounds(self, run: subprocess.Popen[str], num: int) -> None:
-        deadline = time.monotonic() + 120
-        while not list(self.folder.glob("results/*/code.json")) or len(self.kept()["rounds"]) < num:
+        deadline = time.monotonic() + 240
+        while len({record.repeat for record in self.records() if record.metric == "latency"}) < num:
             assert run.poll() is None, run.communicate()
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -178,63 +199,49 @@ def compared(repository: Path, tmp_path: Path) -> Compared:
 
 
 @pytest.mark.slow
-def test_a_planted_slowness_is_found(compared: Compared) -> None:
+def test_a_planted_slowness_is_found_and_the_run_is_one_that_other_commands_read(compared: Compared) -> None:
     code, out, err = compared.run("base", "slow", "--json", "--fail-if", "latency_ms>1.5", "--", *REQUEST)
     document = json.loads(out)
     (cell,) = document["cells"]
     assert (code, cell["verdict"], len(document["failing"])) == (1, "B slower", 1), err
-    assert cell["ratio_low"] > 1.0
-    assert err.count("round ") == 3
-    kept = compared.kept()
-    assert [set(found["outcomes"]) for found in kept["rounds"]] == [{FIRST, SECOND, CONTROL}] * 3
-    assert len({len(outcome["samples"]["wall_ms"]) for found in kept["rounds"] for outcome in found["outcomes"].values()}) == 1
-    assert (kept["first"]["name"], kept["second"]["name"], kept["interrupted"]) == ("base", "slow", False)
-    assert list(compared.folder.glob("results/*_cpu_code-*-*/code.json"))
+    assert cell["ratio"]["low"] > 1.5
+    rows = rows_of(read_run(next(compared.folder.glob("results/*_cpu_code-*-*"))))
+    assert rows["ratio"].dropna().tolist() == [pytest.approx(cell["ratio"]["estimate"])]
+    assert list(compared.folder.glob("reports/*/report.md"))
 
 
 @pytest.mark.slow
-def test_equal_code_is_equal_and_dirty_code_is_what_is_measured(compared: Compared) -> None:
-    """Three rounds of A/A are shown to differ once in twenty times, whatever the code; that they differ by half never happens."""
-    code, out, err = compared.run("base", ".", "--markdown", "--fail-if", "latency_ms>1.5", "--", *REQUEST, "--margin", "0.5")
-    assert code == 0, err
-    assert "equal within 50 %" in out
-    assert "A and B are the same code" in out
+def test_dirty_code_is_what_is_measured(compared: Compared) -> None:
     gmlp = compared.repository / "models" / "gmlp.py"
     gmlp.write_text(gmlp.read_text().replace("time.sleep(0.02)", "time.sleep(0.06)"))
-    code, out, err = compared.run("base", ".", "--out", "mine", "--", *REQUEST, "--rounds", "2", "--margin", "0.5")
+    code, out, err = compared.run("base", ".", "--out", "mine", "--json", "--", *REQUEST, "--rounds", "2")
     assert code == 0, err
-    assert "the working tree, changed since" in out
-    (found,) = [json.loads(path.read_text()) for path in compared.folder.glob("mine/code.json")]
-    ratios = [
-        found["outcomes"][SECOND]["values"]["latency_ms"] / found["outcomes"][FIRST]["values"]["latency_ms"] for found in found["rounds"]
-    ]
-    assert min(ratios) > 1.5
+    (cell,) = json.loads(out)["cells"]
+    assert cell["ratio"]["estimate"] > 1.5
+    assert (compared.folder / "mine" / "table.csv").exists()
 
 
 @pytest.mark.slow
-def test_a_revision_that_cannot_run_a_cell_leaves_the_others(compared: Compared) -> None:
+def test_a_revision_that_cannot_run_a_configuration_leaves_the_others(compared: Compared) -> None:
     code, out, _ = compared.run("base", "broken", "--json", "--", "--models", "gmlp,vit", *REQUEST[2:], "--rounds", "2")
     gmlp, vit = json.loads(out)["cells"]
     assert code == 1
-    assert gmlp["failed"] == "B: failed: ValueError: planted"
-    assert (vit["failed"], vit["num_rounds"]) == ("", 2)
+    assert "ValueError: planted" in gmlp["verdict"]
+    assert vit["ratio"] is not None
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("times", [1, 2])
-def test_an_interrupt_answers_the_rounds_so_far_and_leaves_nothing(times: int, compared: Compared) -> None:
+def test_an_interrupt_keeps_the_rounds_so_far_and_leaves_nothing(times: int, compared: Compared) -> None:
     with compared.started("base", "slow", "--", *REQUEST, "--rounds", "50") as run:
         compared.wait_for_rounds(run, 2)
         for _ in range(times):
             os.killpg(run.pid, signal.SIGINT)  # as a terminal sends it
             time.sleep(0.1)
-        out, err = run.communicate(timeout=60)
+        _, err = run.communicate(timeout=60)
     assert run.returncode == 130, err
-    assert "interrupted: not all 50 rounds were measured" in out
-    kept = compared.kept()
-    assert kept["interrupted"]
-    assert 2 <= len(kept["rounds"]) < 50
-    assert "gmlp, n = 17" in out  # its verdict over so few rounds is the machine's affair
+    assert "the same command goes on" in err
+    assert 2 <= len({record.repeat for record in compared.records()}) < 50
     compared.is_clean(run.pid)
 
 

@@ -13,27 +13,16 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from bench.errors import one_line
 from bench.planning.jobs import TIMED_OUT
 from bench.running.executors.process import COMPILE_CACHE, SINGLE_THREADED, STOP_GRACE_S, compile_cache, died, limit_s, processor_s
-from bench.running.revisions import OWN_FOLDER
+from bench.running.revisions import OWN_FOLDER, tree_of
+from bench.running.turns import BUILT
 from bench.serialize import from_json, to_json
 from bench.spec import Job, Outcome
-
-
-@dataclass(frozen=True, kw_only=True)
-class RevisionCode:
-    """The code of one revision.
-
-    `tree`: folder with its packages.
-    `compiled`: folder for the compiled code of its models.
-    """
-
-    tree: Path
-    compiled: Path
 
 
 class RevisionMember:
@@ -43,12 +32,14 @@ class RevisionMember:
     terminal's signals.
     """
 
-    def __init__(self, job: Job, code: RevisionCode) -> None:
+    def __init__(self, job: Job, compiled: Path) -> None:
+        """Take a job of another revision's code; `compiled` is the folder for the compiled code of its models."""
         self.job = job
         self.outcome: Outcome | None = None
-        self._code = code
+        self._tree, self._compiled = tree_of(job.cell.workload.code), compiled
         self._process: subprocess.Popen[bytes] | None = None
         self._unread = b""
+        self._is_built = False
         self._left_s = limit_s(job)
 
     def begin(self) -> None:
@@ -58,20 +49,22 @@ class RevisionMember:
         """
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.running.turns"],
-            cwd=self._code.tree,
-            env=_environment(self.job, self._code),
+            cwd=self._tree,
+            env=_environment(self.job, self._tree, self._compiled),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
             process_group=0,
         )
-        self._ask(to_json(self.job))
+        self._ask(to_json(_as_that_code_reads_it(self.job)))
 
     def ready(self) -> None:
         """Do nothing, since `begin` already waited."""
 
     def warm_up(self) -> None:
-        self._ask(True)
+        """Warm up, unless an older revision did so when it began."""
+        if self._is_built:
+            self._ask(True)
 
     def burst(self) -> None:
         self._ask(True)
@@ -105,7 +98,8 @@ class RevisionMember:
         assert self._process is not None
         try:
             answer = json.loads(self._line(deadline))
-            return None if answer is None else _outcome_of(answer)
+            self._is_built = answer == BUILT
+            return None if answer is None or self._is_built else _outcome_of(answer)
         except TimeoutError:
             return Outcome(status=TIMED_OUT, reason=f"longer than the limit of {limit_s(self.job):g} s")
         except EOFError:
@@ -133,9 +127,9 @@ class RevisionMember:
         return line
 
 
-def run_alone(job: Job, code: RevisionCode) -> Outcome:
+def run_alone(job: Job, compiled: Path) -> Outcome:
     """Run a job without a timing group and return its outcome."""
-    member = RevisionMember(job, code)
+    member = RevisionMember(job, compiled)
     try:
         member.begin()
         assert member.outcome is not None
@@ -149,11 +143,16 @@ def _outcome_of(answer: object) -> Outcome:
     return outcome
 
 
-def _environment(job: Job, code: RevisionCode) -> dict[str, str]:
+def _as_that_code_reads_it(job: Job) -> Job:
+    """Return the job as one of the process's own code; an older revision does not know of others."""
+    return replace(job, cell=replace(job.cell, workload=replace(job.cell.workload, code="")))
+
+
+def _environment(job: Job, tree: Path, compiled: Path) -> dict[str, str]:
     """Return this process's environment variables, with the revision's packages first.
 
     The packages of this process are removed from PYTHONPATH.
     """
     others = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and Path(path).resolve() != OWN_FOLDER]
-    variables = {"PYTHONPATH": os.pathsep.join([str(code.tree), *others]), COMPILE_CACHE: compile_cache(str(code.compiled), job)}
+    variables = {"PYTHONPATH": os.pathsep.join([str(tree), *others]), COMPILE_CACHE: compile_cache(str(compiled), job)}
     return {**os.environ, **SINGLE_THREADED, **variables}

@@ -44,6 +44,17 @@ class Revision:
         return f"{self.commit[:SHORT]}{'.dirty' if self.dirty else ''}"
 
 
+_TREES: dict[str, Path] = {}
+"""The folders with the code of checked-out revisions, by `Revision.short`."""
+
+
+def tree_of(code: str) -> Path:
+    """Return the folder with a revision's code; raises RequestError unless it is checked out."""
+    if code not in _TREES:
+        raise RequestError(f"the code of {code} is not checked out", "repeat the command that made this run: bench diff --code")
+    return _TREES[code]
+
+
 def find_revision(name: str, repository: Path = OWN_FOLDER) -> Revision:
     """Resolve a revision; `.` is the working tree.
 
@@ -65,23 +76,24 @@ def find_revision(name: str, repository: Path = OWN_FOLDER) -> Revision:
 
 
 @contextlib.contextmanager
-def checked_out(revisions: Sequence[Revision], repository: Path = OWN_FOLDER) -> Iterator[list[Path]]:
-    """Yield one folder per revision, with its code.
+def checked_out(revisions: Sequence[Revision], repository: Path = OWN_FOLDER) -> Iterator[None]:
+    """Keep a folder with the code of each revision, which `tree_of` returns.
 
     The working tree is copied, so that edits during the measurement have no effect. Raises RequestError if git cannot check one out.
     """
     with contextlib.ExitStack() as stack:
         stack.callback(_git, repository, "worktree", "prune")
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gmlp-bench-code-", ignore_cleanup_errors=True)))
-        trees = [folder / str(place) for place in range(len(revisions))]
-        for revision, tree in zip(revisions, trees, strict=True):
+        stack.callback(_TREES.clear)
+        for place, revision in enumerate(revisions):
+            tree = _TREES[revision.short] = folder / str(place)
             if revision.name == WORKING_TREE:
                 _copy_packages(repository, tree)
                 continue
             stack.callback(_remove_worktree, repository, tree)
             if _git(repository, *QUIET, "worktree", "add", "--detach", str(tree), revision.commit) is None:
                 raise RequestError(f"git cannot check out {revision.name} to {tree}", f"try: git worktree add --detach DIR {revision.name}")
-        yield trees
+        yield
 
 
 def _remove_worktree(repository: Path, tree: Path) -> None:

@@ -1,8 +1,9 @@
 """Measure one job for a parent of any revision: `python -m bench.running.turns`.
 
 It reads lines of JSON and answers each with one line. The first line is a job. A job without a timing group runs, and the answer is its
-outcome. A job with a timing group begins, and the answer is null; then `true` asks for a burst and `false` for the end. Each is
-answered by null, or by the outcome once the job has ended. The program ends when its parent or its input is gone.
+outcome. A job with a timing group begins, and the answer is null, or "built" on a GPU, where the first `true` asks for the warm-up; then `true`
+asks for a burst and `false` for the end. Each is answered by null, or by the outcome once the job has ended. The program ends when its parent
+or its input is gone.
 
 `bench diff --code` can only measure revisions that have this file and keep this protocol.
 """
@@ -21,6 +22,9 @@ from bench.running import worker
 from bench.running.executors.process import die_with_parent
 from bench.serialize import from_json, to_json
 from bench.spec import Job, Outcome
+
+BUILT = "built"
+"""The answer of a job that has yet to warm up."""
 
 
 def main() -> None:
@@ -53,8 +57,10 @@ def answer_lines(lines: Iterator[str]) -> Iterator[Any]:
         return
     turns = worker.Turns(job)
     turns.begin()
+    answer = None if job.cell.workload.device == "cpu" else BUILT
     while turns.outcome is None:
-        yield None
+        yield answer
+        answer = None
         line = next(lines, "")
         if not line:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import time
@@ -10,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.running.revision_member import RevisionCode, RevisionMember, run_alone
+from bench.running import revisions
+from bench.running.revision_member import RevisionMember, run_alone
 from bench.running.revisions import OWN_FOLDER
 from bench.spec import MEASURED, Job, Settings
 from tests.processes import processes_that_inherited
-from tests.running.test_turns import job
+from tests.running import test_turns
 
 MARK = "REVISION_MEMBER_TEST"
 SCRIPT = """
@@ -47,14 +49,30 @@ def are_gone(mark: str) -> bool:
     return processes_that_inherited(mark) == []
 
 
-def code_that(behaviour: str, folder: Path) -> RevisionCode:
-    """A tree whose `bench.running.turns` reads the job, then does this."""
+CODE = "0123456789"
+
+
+def job(metric: str = "latency", group: str = "g") -> Job:
+    """A job of the other code."""
+    found = test_turns.job(metric, group=group)
+    return dataclasses.replace(found, cell=dataclasses.replace(found.cell, workload=dataclasses.replace(found.cell.workload, code=CODE)))
+
+
+@pytest.fixture(autouse=True)
+def no_trees() -> Iterator[None]:
+    yield
+    revisions._TREES.clear()
+
+
+def code_that(behaviour: str, folder: Path) -> Path:
+    """Check out a tree whose `bench.running.turns` reads the job, then does this; return the folder for compiled code."""
     running = folder / "tree" / "bench" / "running"
     running.mkdir(parents=True)
     for package in (running.parent, running):
         (package / "__init__.py").touch()
     (running / "turns.py").write_text(SCRIPT.replace("{behaviour}", behaviour))
-    return RevisionCode(tree=folder / "tree", compiled=folder / "compiled")
+    revisions._TREES[CODE] = folder / "tree"
+    return folder / "compiled"
 
 
 def patient(seconds: float) -> Job:
@@ -74,8 +92,8 @@ def test_it_runs_the_code_of_its_tree(tmp_path: Path, mark: str, monkeypatch: py
     member.end()
     assert member.outcome is not None
     assert member.outcome.values == {
-        "folder": str(code.tree),
-        "path": os.pathsep.join([str(code.tree), "/elsewhere"]),
+        "folder": str(tmp_path / "tree"),
+        "path": os.pathsep.join([str(tmp_path / "tree"), "/elsewhere"]),
         "group": True,
     }
     member.close()
@@ -147,5 +165,29 @@ def test_an_interrupt_leaves_no_process(tmp_path: Path, mark: str, monkeypatch: 
 def test_what_it_is_given_is_the_job(tmp_path: Path, mark: str) -> None:
     echo = "outcome['values'] = {'job': job}; print(json.dumps(outcome), flush=True)"
     outcome = run_alone(job("pilot", group=""), code_that(echo, tmp_path))
-    assert json.loads(json.dumps(outcome.values["job"]))["metric"] == "pilot"
+    found = json.loads(json.dumps(outcome.values["job"]))
+    assert found["metric"] == "pilot"
+    assert "code" not in found["cell"]["workload"]  # an older revision does not know this field
+    assert mark
+
+
+@pytest.mark.parametrize(("first", "num_bursts"), [('"built"', 1), ("null", 0)])
+def test_on_a_gpu_it_warms_up_when_asked_but_an_older_revision_did_so_at_once(
+    first: str, num_bursts: int, tmp_path: Path, mark: str
+) -> None:
+    """A burst more than its partner's would pair every later burst with the wrong one."""
+    count = """
+print({first}, flush=True)
+asked = 0
+for line in sys.stdin:
+    asked += json.loads(line)
+    outcome["values"] = {{"asked": asked}}
+    print("null" if json.loads(line) else json.dumps(outcome), flush=True)
+"""
+    member = RevisionMember(job(), code_that(count.format(first=f"'{first}'"), tmp_path))
+    member.begin()
+    member.warm_up()
+    member.end()
+    assert member.outcome is not None
+    assert member.outcome.values == {"asked": num_bursts}
     assert mark

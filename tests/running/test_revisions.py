@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.running.revisions import PROTOCOL, Revision, checked_out, find_revision
+from bench.running.revisions import PROTOCOL, Revision, checked_out, find_revision, tree_of
 from bench.spec import RequestError
 
 IDENTITY = ("-c", "user.name=A", "-c", "user.email=a@b", "-c", "commit.gpgsign=false", "-c", "init.defaultBranch=main")
@@ -56,11 +56,14 @@ def is_clean(repository: Path) -> bool:
 def test_each_revision_has_its_own_code_while_it_lasts(repository: Path) -> None:
     (repository / PROTOCOL).write_text("3")
     revisions = [find_revision(name, repository) for name in ("first", "main", ".")]
-    with checked_out(revisions, repository) as trees:
+    with checked_out(revisions, repository):
+        trees = [tree_of(revision.short) for revision in revisions]
         assert [(tree / PROTOCOL).read_text() for tree in trees] == ["1", "2", "3"]
         (repository / PROTOCOL).write_text("edited while it is measured")
         assert (trees[2] / PROTOCOL).read_text() == "3"
     assert is_clean(repository)
+    with pytest.raises(RequestError, match="is not checked out"):
+        tree_of(revisions[0].short)
 
 
 def test_the_working_tree_is_a_commit_that_may_be_dirty(repository: Path) -> None:
@@ -97,9 +100,10 @@ def test_a_folder_without_git_has_no_revisions(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_nothing_is_left_after_a_failure(error: type[BaseException], repository: Path) -> None:
-    with pytest.raises(error), checked_out([find_revision("first", repository)] * 2, repository) as trees:  # noqa: PT012
-        (trees[0] / "untracked").touch()
-        (trees[1] / PROTOCOL).write_text("changed")
+    with pytest.raises(error), checked_out([find_revision(name, repository) for name in ("main", "first")], repository):  # noqa: PT012
+        tree = tree_of(find_revision("first", repository).short)
+        (tree / "untracked").touch()
+        (tree / PROTOCOL).write_text("changed")
         raise error
     assert is_clean(repository)
 
@@ -113,7 +117,8 @@ def test_nothing_is_left_where_the_second_cannot_be_checked_out(repository: Path
 
 def test_a_worktree_that_was_cut_short_is_removed(repository: Path) -> None:
     """As after a signal while git makes it: it stays locked, and without files."""
-    with checked_out([find_revision("first", repository)], repository) as (tree,):
+    with checked_out([find_revision("first", repository)], repository):
+        tree = tree_of(find_revision("first", repository).short)
         git(repository, "worktree", "lock", "--reason", "initializing", str(tree))
     assert is_clean(repository)
 
@@ -132,7 +137,8 @@ def test_hooks_neither_run_nor_lead_elsewhere(repository: Path, monkeypatch: pyt
     hook.write_text("#!/bin/sh\ntouch hooked\n")
     hook.chmod(0o755)
     monkeypatch.setenv("GIT_DIR", "/nowhere")  # as a hook that starts bench has it
-    with checked_out([find_revision("first", repository)], repository) as (tree,):
+    with checked_out([find_revision("first", repository)], repository):
+        tree = tree_of(find_revision("first", repository).short)
         assert (tree / PROTOCOL).read_text() == "1"
         assert not (tree / "hooked").exists()
     assert is_clean(repository)

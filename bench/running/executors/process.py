@@ -111,12 +111,20 @@ class Executor:
 
     def _run_group(self, batch: Batch) -> list[Outcome]:
         self._end_worker()
-        members = [_Member(self, job) for job in batch]
+        members = [self._member(job) for job in batch]
         try:
             return take_turns(members)
         finally:
             for member in members:
                 member.close()
+
+    def _member(self, job: Job) -> Any:
+        """Return a member that runs this code or, in an interpreter of its own, another revision's."""
+        if not job.cell.workload.code:
+            return _Member(self, job)
+        from bench.running.revision_member import RevisionMember
+
+        return RevisionMember(job, Path(self._compiled.name))
 
     def _start(self, process: Any) -> None:
         """Start a process, first the fork server itself if none is alive.
@@ -137,6 +145,10 @@ class Executor:
                     time.sleep(0.01)
 
     def _run(self, job: Job) -> Outcome:
+        if job.cell.workload.code:
+            from bench.running.revision_member import run_alone
+
+            return run_alone(job, Path(self._compiled.name))
         started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         start = time.perf_counter()
         unit = shared_process(job)
