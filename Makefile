@@ -30,7 +30,7 @@ demo: $(INSTALLED)
 	.venv/bin/bench run $(DEMO)
 
 replicate: $(INSTALLED)
-	.venv/bin/bench replicate
+	.venv/bin/bench ablate headline --threads 1
 
 test: $(INSTALLED)
 	$(PYTEST) -m "not slow"

@@ -9,10 +9,10 @@ therefore differ between host types, but the faster model should not.
 
 Size is matched in two ways. Same width at every n: one shape per family, with 252k parameters at n = 17, is kept as n grows;
 at n = 4097 gMLP has 53 times ViT's parameters, nearly all of them n^2 weights. Same parameters: 5M in two blocks, at n =
-1025. A published pair of about 20M parameters, gMLP-S and DeiT-S, is timed too, each at its own length. `bench replicate`
-measures all of this into a folder named after the host, and `bench pool` pools the hosts.
+1025. A published pair of about 20M parameters, gMLP-S and DeiT-S, is timed too, each at its own length. `make replicate`
+measures all of this on one thread, and `bench pool` lists the ratios of several hosts side by side.
 
-Source: arXiv 2105.08050, Table 1 (gMLP-S); arXiv 2012.12877, Table 1 (DeiT-S); docs/hosts.md (pooling).
+Source: arXiv 2105.08050, Table 1 (gMLP-S); arXiv 2012.12877, Table 1 (DeiT-S).
 
 Cost: five to ten minutes on one CPU thread; about two on a GPU (estimate); a minute with --quick on a CPU.
 """

@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 from bench import catalog, console
-from bench.commands.ablate import ablate_all, ablate_one, measure_headline, show_ablations, show_power, wanted_ablations
+from bench.commands.ablate import ablate_all, ablate_one, show_ablations, show_power, wanted_ablations
 from bench.commands.kernels import compare_kernels
 from bench.commands.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG, RUN_OPTIONS, CompareOptions, DiffOptions, RunOptions
 from bench.commands.plan import show_plan, write_plan
@@ -451,27 +451,11 @@ def pool(
     out: Annotated[Path | None, out_flag("Folder of the page (default: in reports/, named after the first run, with _pool).")] = None,
     as_json: Json = False,
 ) -> None:
-    """Pool ratios of one request over several hosts.
+    """List the ratios of one request by host type.
 
-    Gives ratios per host type, over all types, and predicted for a new type (docs/hosts.md).
+    Runs of one type are summarised by median and range; unlike types are not joined (docs/hosts.md).
     """
     pool_hosts(runs, out, as_json)
-
-
-@app.command(rich_help_panel=MEASURE, epilog="Example: bench replicate")
-@with_fields(Flags, "device")
-@with_fields(RunOptions, "dry_run", "as_json")
-def replicate(
-    flags: Flags,
-    options: RunOptions,
-    quick: Annotated[bool, typer.Option("--quick", help="Take a first look: up to n = 1025, 3 rounds; cannot be pooled.")] = False,
-) -> None:
-    """Measure the README's headline ratios on this host, for bench pool.
-
-    Takes 5 to 10 minutes on one thread. Run it once per boot of a machine.
-    """
-    chosen = replace(flags, threads=1, quick=quick)
-    measure_headline(chosen, device_of(chosen, may_be_elsewhere=options.dry_run), options)
 
 
 @app.command(rich_help_panel=READ, epilog="Example: bench check results/2026-11-20_cpu_digits")

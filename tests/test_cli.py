@@ -453,7 +453,7 @@ def _own_path() -> dict[str, str]:
 
 COMMANDS = (
     *("run", "plan", "describe", "list", "ablate", "peers", "kernels", "report", "index", "site", "compare", "diff", "pool"),
-    *("replicate", "check", "export", "env"),
+    *("check", "export", "env"),
 )
 
 

@@ -20,9 +20,6 @@ from bench.planning.flags import Flags
 from bench.running.source import command_line
 from bench.spec import RequestError
 
-HEADLINE = "headline"
-"""The question that `bench replicate` measures."""
-
 
 def wanted_ablations(name: str, every: bool, out: Path | None) -> tuple[str, ...]:
     """Return the names of the questions to answer.
@@ -125,23 +122,3 @@ def show_power(name: str, as_json: bool) -> None:
     )
     console_power.show_power(found, seconds, as_json)
     console.say(f"spreads from: {', '.join(found.runs)}")
-
-
-def measure_headline(chosen: Flags, device: str, options: RunOptions) -> None:
-    """Measure the README's headline ratios, in a folder named after the host.
-
-    Raises RequestError if this boot of the machine was measured before.
-    """
-    from bench.analysis.pool import host_of
-    from bench.planning.ablation import plan_ablation
-    from bench.running.replicate import require_new_boot, run_name
-
-    facts = environment.inspect_environment(threads=chosen.threads or 1, device=device)
-    host = host_of(facts)
-    if host is None:
-        console.say("warning: the type or the boot of this machine is unknown; bench pool will reject its run")
-    elif not (chosen.quick or options.dry_run):
-        require_new_boot(host.boot, Path("results"))
-    name = run_name(host.type if host else str(facts["cpu_model"]), host.boot if host else "", quick=chosen.quick)
-    plan = plan_ablation(HEADLINE, chosen, device, command_line())
-    show_or_measure(dataclasses.replace(plan, name=name), options)

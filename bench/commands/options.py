@@ -28,7 +28,7 @@ FAIL_IF_HELP = (
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Flags of `run`, `ablate`, `peers` and `replicate` about execution and output.
+    """Flags of `run`, `ablate` and `peers` about execution and output.
 
     `began`: the monotonic clock's time when the command began, no flag.
     """

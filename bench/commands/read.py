@@ -1,4 +1,4 @@
-"""Read finished runs: reports of several, pooled hosts, differences."""
+"""Read finished runs: reports of several, ratios by host, differences."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def write_report_of(runs: Sequence[Path], out: Path | None, *, every_figure: boo
 
 
 def pool_hosts(folders: Sequence[Path], out: Path | None, as_json: bool) -> None:
-    """Pool a request's ratios over hosts; write table, page and forest plot."""
+    """List a request's ratios by host; write page and CSV file."""
     from bench.analysis.pool import pool_runs
     from bench.report.pool import show, write_pool
     from bench.running.folder import report_folder

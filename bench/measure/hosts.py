@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from bench.measure.cpu import CAPS
 from bench.spec import MUST_AGREE, SAME_MACHINE
 
 Facts = Mapping[str, Any]
@@ -44,11 +43,6 @@ def host_type(facts: Facts) -> str | None:
     It is the GPU's type if the device is cuda, else the CPU's.
     """
     return gpu_type(facts) if facts.get("device") == "cuda" else facts.get("cpu_type")
-
-
-def is_capped(facts: Facts) -> bool:
-    """Return whether libraries were denied vector instructions of the CPU."""
-    return any(f"{name}=" in (facts.get("cpu_type") or "") for name in CAPS)
 
 
 def gpu_type(facts: Facts) -> str | None:

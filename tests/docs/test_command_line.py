@@ -87,6 +87,12 @@ def test_every_command_is_accepted(path: Path) -> None:
         check(words)
 
 
+def test_make_replicate_measures_the_headline() -> None:
+    (recipe,) = re.findall(r"^replicate:.*\n\t\.venv/bin/(.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    check(shlex.split(recipe))
+    assert recipe.startswith("bench ablate headline ")
+
+
 def test_pages_show_commands() -> None:
     assert len([path for path in PAGES if any(words[0] == "bench" for words in shown(path.read_text()))]) >= WITH_COMMANDS
 

@@ -7,13 +7,16 @@ import functools
 import pandas
 
 from bench.analysis.pool import Pool, pool_runs
-from bench.running.store import StoredRun, read_run
+from bench.report.pool import ratio_text
+from bench.running.store import read_run
 from tests.benchmarks.harness import interleaved as interleaved_tables
-from tests.docs.reading import RESULTS, Figures, effect, interval_text, span
+from tests.docs.reading import RESULTS, Figures, effect, interval_text, span, table
 
 INTERLEAVED, SECONDS = RESULTS / "2026-11-23_cpu_harness_interleaved", RESULTS / "2026-11-23_cpu_harness_seconds"
 
 INTEL = "2026-11-26_cpu_replicate-intel-xeon-processor-6-167-1-amx-c7d188"
+TIMED_CODE = "c03f8324585eae7e"
+"""The version of the timed code that most host types have measured."""
 
 
 def interleaved(name: str, column: str) -> list[str]:
@@ -35,16 +38,9 @@ def quicker() -> pandas.DataFrame:
 
 
 @functools.cache
-def replicated() -> Pool:
-    """The replicates of that timed code which most host types have measured; of equals, of the newest.
-
-    Runs of unlike timed code do not pool. A replicate by newer code waits here until other hosts have measured it too.
-    """
-    by_version: dict[object, list[StoredRun]] = {}
-    for folder in sorted(RESULTS.glob("*_replicate-*")):
-        run = read_run(folder)
-        by_version.setdefault(run.environment.get("work_version"), []).append(run)
-    return pool_runs(max(reversed(by_version.values()), key=lambda runs: len({run.environment["cpu_type"] for run in runs})))
+def headline_by_host() -> Pool:
+    """The headline's ratios in all runs that repeat it on one host or another."""
+    return pool_runs([read_run(folder) for folder in sorted(RESULTS.glob("*_replicate-*"))])
 
 
 def on_intel(variant: str, baseline: str, n: int) -> str:
@@ -53,15 +49,19 @@ def on_intel(variant: str, baseline: str, n: int) -> str:
 
 
 def hosts_table() -> str:
-    """The ratios over attention, by host type and pooled over types."""
-    types = sorted({host.type for host in replicated().hosts}, key=host_name)
-    lines = [f"| ratio of times | {' | '.join(map(host_name, types))} | pooled |", f"|---|{'---:|' * (len(types) + 1)}"]
-    for found in replicated().pairs:
-        by_type = {kind.host_type: interval_text(kind.estimate.ratio) for kind in found.types}
-        if not found.pair.name.startswith("explicit"):
-            pooled = interval_text(found.pooled.ratio) if found.pooled else ""
-            lines.append(f"| {found.pair.name} | {' | '.join(by_type.get(name, '') for name in types)} | {pooled} |")
-    return "\n" + "\n".join(lines) + "\n"
+    """The ratios over attention by host type, as the widest version of the timed code measured them."""
+    found = [row for row in headline_by_host().rows if row.host.work_version == TIMED_CODE]
+    types = sorted({row.host.type for row in found}, key=host_name)
+    texts = {(row.comparison, row.host.type): ratio_text(row) for row in found}
+    names = [name for name in dict.fromkeys(row.comparison for row in found) if not name.startswith("explicit")]
+    return table(["ratio of times", *map(host_name, types)], [[name, *(texts[name, kind] for kind in types)] for name in names])
+
+
+def measured_again() -> str:
+    """The ratios of later code over those of the table, on the same host types: lowest and highest."""
+    first = {(row.cells, row.host.type): row.median for row in headline_by_host().rows if row.host.work_version == TIMED_CODE}
+    again = [row for row in headline_by_host().rows if row.host.work_version != TIMED_CODE and (row.cells, row.host.type) in first]
+    return span(row.median / first[row.cells, row.host.type] for row in again)
 
 
 def host_name(host_type: str) -> str:
@@ -71,7 +71,8 @@ def host_name(host_type: str) -> str:
 
 FIGURES: Figures = {
     "hosts": hosts_table,
-    "host_types": lambda: str(len({host.type for host in replicated().hosts})),
+    "hosts_again": measured_again,
+    "host_types": lambda: str(len({host.type for host in headline_by_host().hosts})),
     "intel_explicit": lambda: on_intel("gMLP", "explicit attention", 4097),
     "intel_fused": lambda: on_intel("gMLP", "fused attention", 4097),
     "intel_short": lambda: on_intel("gMLP", "fused attention", 17),

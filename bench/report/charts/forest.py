@@ -51,25 +51,21 @@ def draw_forest(
     band: float,
     axis_label: str,
     tick_text: Callable[[float], str],
-    width: float = WIDTH,
-    scale: Sequence[Row] = (),
 ) -> Figure:
     """Draw the rows, sorted by group, from top to bottom around the value without an effect.
 
     `neutral`: 1 for ratios, on a logarithmic axis, or 0 for differences. `band`: half width of a shaded margin of equality; 0 draws none.
-    `width`: of the figure, in inches; labels may have MAX_LABEL characters per WIDTH.
-    `scale`: the rows that the axis holds, if there are more than those drawn.
     """
     height = DOT_ROW if any(row.dots for row in rows) else ROW
     lines: list[Row | str] = []
     for row in rows:
         lines += [row] if not row.group or row.group in lines else [row.group, row]
-    labels = {row.label: _short(row.label, int(MAX_LABEL * width / WIDTH)) for row in rows}
+    labels = {row.label: _short(row.label) for row in rows}
     left, right = _room(list(labels.values())), _room([row.text for row in rows])
     total = TOP + height * len(lines) + BOTTOM
-    figure = Figure(figsize=(width, total))
-    axis = figure.add_axes((left / width, BOTTOM / total, (width - left - right) / width, height * len(lines) / total))
-    _set_axis(axis, scale or rows, neutral, band, tick_text)
+    figure = Figure(figsize=(WIDTH, total))
+    axis = figure.add_axes((left / WIDTH, BOTTOM / total, (WIDTH - left - right) / WIDTH, height * len(lines) / total))
+    _set_axis(axis, rows, neutral, band, tick_text)
     axis.set_ylim(len(lines) - 0.4, -0.6)
     axis.set_yticks([])
     axis.set_xlabel(axis_label)
@@ -156,5 +152,5 @@ def _around(neutral: float, band: float) -> tuple[float, float]:
     return (neutral / (1 + band), neutral * (1 + band)) if neutral else (-band, band)
 
 
-def _short(label: str, length: int) -> str:
-    return label if len(label) <= length else f"{label[: length - 1]}\N{HORIZONTAL ELLIPSIS}"
+def _short(label: str) -> str:
+    return label if len(label) <= MAX_LABEL else f"{label[: MAX_LABEL - 1]}\N{HORIZONTAL ELLIPSIS}"
