@@ -180,7 +180,7 @@ def list_(
     kind: Annotated[str, typer.Argument(help=f"One of: {', '.join(LIST_KINDS)} (default: all).", autocompletion=completion.kinds)] = "",
     as_json: Json = False,
 ) -> None:
-    """List families, mixers, metrics, tasks, ablations, executors, engines and exports."""
+    """List families, mixers, metrics, tasks, ablations, executors and engines."""
     if kind and kind not in LIST_KINDS:
         raise catalog.unknown("kind", kind, LIST_KINDS, "bench list")
     found = [_entry(k, name) for k in ([kind] if kind else LIST_KINDS) for name in catalog.names(k)]
@@ -202,7 +202,7 @@ def list_(
 
 @app.command(rich_help_panel=MEASURE, epilog="Example: bench ablate sequence_length --quick")
 @with_fields(Flags, "device", "threads", "allocator", "rounds", "limit_s", "seed", "quick", "seeds", "data_root")
-@with_fields(RunOptions, "executor", "address", "out", "checkpoints", "exports", "minutes", "dry_run", "as_json")
+@with_fields(RunOptions, "executor", "address", "out", "checkpoints", "minutes", "dry_run", "as_json")
 def ablate(
     flags: Flags,
     options: RunOptions,
@@ -249,7 +249,7 @@ def ablate(
 
 @app.command(rich_help_panel=MEASURE, epilog="Example: bench peers --models gmlp,vit --seq 17,65 --batch 1 --quick")
 @with_fields(Flags, "device", "threads", "allocator", "rounds", "limit_s", "seed", "quick")
-@with_fields(RunOptions, "executor", "address", "out", "exports", "dry_run", "as_json")
+@with_fields(RunOptions, "executor", "address", "out", "dry_run", "as_json")
 def peers(
     flags: Flags,
     options: RunOptions,
@@ -498,24 +498,6 @@ def check(run: Run, as_json: Json = False) -> None:
         )
     if serious:
         raise typer.Exit(EXIT_FAILED)
-
-
-@app.command(rich_help_panel=READ, epilog="Example: bench export results/2026-11-20_cpu_digits --to tensorboard")
-def export(
-    run: Run,
-    to: Annotated[str, flag("Program to export to; see: bench list exports.", "PROGRAM", autocompletion=completion.plugins("exports"))],
-    target: Annotated[
-        str, typer.Option("--target", help="Folder or address (default: in the run's folder, or MLFLOW_TRACKING_URI).", metavar="TARGET")
-    ] = "",
-) -> None:
-    """Export results and training curves of a run to another program.
-
-    Install that program's library first.
-    """
-    from bench.report import export
-
-    export.require_installed([to])
-    console.say(f"exported; view it with: {export.export(_read(run), to, target)}")
 
 
 @app.command(rich_help_panel=LOOK_UP, epilog="Example: bench env --calibrate")

@@ -14,7 +14,7 @@ import typer
 from bench import catalog, console
 from bench.commands.options import EXIT_FAILED, RunOptions
 from bench.commands.plan import plan_json
-from bench.commands.run import is_exportable, show_or_measure
+from bench.commands.run import show_or_measure
 from bench.measure import environment
 from bench.planning.flags import Flags
 from bench.running.source import command_line
@@ -58,8 +58,7 @@ def ablate_one(name: str, chosen: Flags, device: str, options: RunOptions, parts
 def ablate_all(names: Sequence[str], chosen: Flags, device: str, options: RunOptions) -> None:
     """Answer questions one after the other, then list their results.
 
-    A question that cannot be answered here is reported, and the others follow. A question that trains nothing is not exported to programs that
-    need training curves. With --json, the list is the only document on stdout;
+    A question that cannot be answered here is reported, and the others follow. With --json, the list is the only document on stdout;
     in a dry run it is the list of plans.
     """
     from bench.planning.ablation import plan_ablation
@@ -75,8 +74,7 @@ def ablate_all(names: Sequence[str], chosen: Flags, device: str, options: RunOpt
                 if options.dry_run and options.as_json:
                     plans.append(plan_json(plan))
                 else:
-                    exports = tuple(program for program in options.exports if is_exportable(plan, program))
-                    show_or_measure(plan, dataclasses.replace(options, as_json=False, exports=exports))
+                    show_or_measure(plan, dataclasses.replace(options, as_json=False))
         except RequestError as wrong:
             console.error(f"{name}: {wrong}", wrong.hint)
             failed = True
