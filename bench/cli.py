@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 from bench import catalog, console
-from bench.commands.ablate import ablate_all, ablate_one, measure_headline, show_ablations, show_power, wanted_ablations
+from bench.commands.ablate import ablate_all, ablate_one, measure_headline, show_ablations, wanted_ablations
 from bench.commands.kernels import compare_kernels
 from bench.commands.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG, RUN_OPTIONS, CompareOptions, DiffOptions, RunOptions
 from bench.commands.plan import show_plan, write_plan
@@ -39,7 +39,6 @@ from bench.planning.values import (
     flag,
     named_path,
     one_of,
-    refuse_others,
     several,
     several_of,
     whole_number,
@@ -206,7 +205,6 @@ def list_(
 def ablate(
     flags: Flags,
     options: RunOptions,
-    context: typer.Context,
     name: Annotated[
         str,
         typer.Argument(
@@ -218,18 +216,11 @@ def ablate(
     part: Annotated[
         list[str] | None, typer.Option(help="Run only this part; repeatable. An unknown name lists the parts.", metavar="PART")
     ] = None,
-    power: Annotated[
-        bool, typer.Option("--power", help="Show how many seeds or rounds would decide each prediction, from stored runs; measure nothing.")
-    ] = False,
 ) -> None:
     """Answer one question of ablations/, or all of them.
 
     Measures its configurations and writes a report with verdicts. An unfinished run is continued.
     """
-    if power:
-        refuse_others(context, ("name", "power", "as_json"), "does not go with --power, which reads stored runs and measures nothing")
-        show_power(wanted_ablations(name, every=False, out=None)[0], options.as_json)
-        return
     from bench.report.last_runs import listing
 
     if listed:

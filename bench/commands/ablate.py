@@ -100,31 +100,6 @@ def show_ablations(found: list[dict[str, Any]], as_json: bool) -> None:
         console.print_lines(entry["name"], *(f"  {text}" for text in (entry["question"], entry["cost"], *last)))
 
 
-def show_power(name: str, as_json: bool) -> None:
-    """Print how many seeds or rounds would decide a question.
-
-    The time is that of the proposed run on this machine. Raises RequestError if no run has a prediction that seeds or rounds decide.
-    """
-    from bench.analysis.power import ROUNDS, SEEDS, power_analysis
-    from bench.analysis.study import study
-    from bench.planning.ablation import plan_ablation
-    from bench.planning.jobs import estimated_seconds
-    from bench.report import console_power
-    from bench.report.last_runs import full_runs_of
-    from bench.running.store import read_run
-
-    folders = full_runs_of(name)
-    found = power_analysis(name, [study(read_run(folder)) for folder in folders])
-    if not any(need.unit for need in found.needs):
-        raise RequestError(f"{folders[0]} has no prediction that seeds or rounds decide", f"see its verdicts: bench report {folders[0]}")
-    chosen = Flags(seeds=found.proposed.get(SEEDS), rounds=found.proposed.get(ROUNDS))
-    seconds = (
-        estimated_seconds(plan_ablation(name, chosen, environment.resolve_device(chosen.device), found.command)) if found.command else 0.0
-    )
-    console_power.show_power(found, seconds, as_json)
-    console.say(f"spreads from: {', '.join(found.runs)}")
-
-
 def measure_headline(chosen: Flags, device: str, options: RunOptions) -> None:
     """Measure the README's headline ratios, in a folder named after the host.
 
