@@ -20,7 +20,7 @@ from bench import console
 from bench.commands.options import RUN_OPTIONS, CompareOptions, DiffOptions, RunOptions
 from bench.commands.plan import amount_text, write_plan
 from bench.commands.read import compared
-from bench.commands.run import Stopped, carry_out, export_run, requested
+from bench.commands.run import Stopped, carry_out, requested
 from bench.console_progress import JobProgress, NotebookLine
 from bench.planning.flags import Flags
 from bench.planning.keywords import in_keywords, in_python
@@ -223,7 +223,6 @@ def run(flags: Flags, options: RunOptions, source: Source, context: typer.Contex
         raise KeyboardInterrupt(_how_to_go_on(stopped.folder)) from None
     if not (measured.complete or measured.time_is_up):
         raise KeyboardInterrupt(_how_to_go_on(measured.folder))
-    export_run(measured.stored, options.exports, say)
     study = measured.study
     claims = claim_lines([*study.prediction_verdicts, *study.verdicts])
     return RunResult(

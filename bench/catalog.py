@@ -1,6 +1,6 @@
 """Find plugins by folder; a plugin's name is its file's name.
 
-The kinds are families, mixers, metrics, tasks, ablations, executors, engines and exports. Names, summaries, options and variants are read
+The kinds are families, mixers, metrics, tasks, ablations, executors and engines. Names, summaries, options and variants are read
 from the source text, so listing plugins and checking a request imports no torch. `load` imports a single module.
 """
 
@@ -26,7 +26,6 @@ FOLDERS = {
     "ablations": "ablations",
     "executors": "bench.running.executors",
     "engines": "bench.measure.engines",
-    "exports": "bench.report.exports",
 }
 SINGULAR = {
     "families": "family",
@@ -36,7 +35,6 @@ SINGULAR = {
     "ablations": "ablation",
     "executors": "executor",
     "engines": "engine",
-    "exports": "export",
 }
 SYNONYMS = {
     "fp16": "fp16 needs loss scaling to train, which bf16 does not; did you mean bf16?",

@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 from bench import catalog, console
-from bench.commands.ablate import ablate_all, ablate_one, show_ablations, show_power, wanted_ablations
+from bench.commands.ablate import ablate_all, ablate_one, show_ablations, wanted_ablations
 from bench.commands.kernels import compare_kernels
 from bench.commands.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG, RUN_OPTIONS, CompareOptions, DiffOptions, RunOptions
 from bench.commands.plan import show_plan, write_plan
@@ -39,7 +39,6 @@ from bench.planning.values import (
     flag,
     named_path,
     one_of,
-    refuse_others,
     several,
     several_of,
     whole_number,
@@ -180,7 +179,7 @@ def list_(
     kind: Annotated[str, typer.Argument(help=f"One of: {', '.join(LIST_KINDS)} (default: all).", autocompletion=completion.kinds)] = "",
     as_json: Json = False,
 ) -> None:
-    """List families, mixers, metrics, tasks, ablations, executors, engines and exports."""
+    """List families, mixers, metrics, tasks, ablations, executors and engines."""
     if kind and kind not in LIST_KINDS:
         raise catalog.unknown("kind", kind, LIST_KINDS, "bench list")
     found = [_entry(k, name) for k in ([kind] if kind else LIST_KINDS) for name in catalog.names(k)]
@@ -202,11 +201,10 @@ def list_(
 
 @app.command(rich_help_panel=MEASURE, epilog="Example: bench ablate sequence_length --quick")
 @with_fields(Flags, "device", "threads", "allocator", "rounds", "limit_s", "seed", "quick", "seeds", "data_root")
-@with_fields(RunOptions, "executor", "address", "out", "checkpoints", "exports", "minutes", "dry_run", "as_json")
+@with_fields(RunOptions, "executor", "address", "out", "checkpoints", "minutes", "dry_run", "as_json")
 def ablate(
     flags: Flags,
     options: RunOptions,
-    context: typer.Context,
     name: Annotated[
         str,
         typer.Argument(
@@ -218,18 +216,11 @@ def ablate(
     part: Annotated[
         list[str] | None, typer.Option(help="Run only this part; repeatable. An unknown name lists the parts.", metavar="PART")
     ] = None,
-    power: Annotated[
-        bool, typer.Option("--power", help="Show how many seeds or rounds would decide each prediction, from stored runs; measure nothing.")
-    ] = False,
 ) -> None:
     """Answer one question of ablations/, or all of them.
 
     Measures its configurations and writes a report with verdicts. An unfinished run is continued.
     """
-    if power:
-        refuse_others(context, ("name", "power", "as_json"), "does not go with --power, which reads stored runs and measures nothing")
-        show_power(wanted_ablations(name, every=False, out=None)[0], options.as_json)
-        return
     from bench.report.last_runs import listing
 
     if listed:
@@ -249,7 +240,7 @@ def ablate(
 
 @app.command(rich_help_panel=MEASURE, epilog="Example: bench peers --models gmlp,vit --seq 17,65 --batch 1 --quick")
 @with_fields(Flags, "device", "threads", "allocator", "rounds", "limit_s", "seed", "quick")
-@with_fields(RunOptions, "executor", "address", "out", "exports", "dry_run", "as_json")
+@with_fields(RunOptions, "executor", "address", "out", "dry_run", "as_json")
 def peers(
     flags: Flags,
     options: RunOptions,
@@ -484,24 +475,6 @@ def check(run: Run, as_json: Json = False) -> None:
         )
     if serious:
         raise typer.Exit(EXIT_FAILED)
-
-
-@app.command(rich_help_panel=READ, epilog="Example: bench export results/2026-11-20_cpu_digits --to tensorboard")
-def export(
-    run: Run,
-    to: Annotated[str, flag("Program to export to; see: bench list exports.", "PROGRAM", autocompletion=completion.plugins("exports"))],
-    target: Annotated[
-        str, typer.Option("--target", help="Folder or address (default: in the run's folder, or MLFLOW_TRACKING_URI).", metavar="TARGET")
-    ] = "",
-) -> None:
-    """Export results and training curves of a run to another program.
-
-    Install that program's library first.
-    """
-    from bench.report import export
-
-    export.require_installed([to])
-    console.say(f"exported; view it with: {export.export(_read(run), to, target)}")
 
 
 @app.command(rich_help_panel=LOOK_UP, epilog="Example: bench env --calibrate")

@@ -86,8 +86,6 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     "memory without a sweep": (*RUN, "--memory", "1GiB"),
     "a batch of less than one sample": (*RUN, "--batch-tokens", "20"),
     "a flag of training for two revisions": ("diff", "--code", "HEAD", ".", "--", *RUN[1:], "--seeds", "2"),
-    "export of curves without training": (*RUN, "--metrics", "params", "--export", "tensorboard"),
-    "export of curves of a question without training": ("peers", "--quick", "--export", "tensorboard"),
     "accuracy_seq not in seq": (*TASK, "17", "--metrics", "accuracy", "--accuracy-seq", "65"),
     "data root that is no folder": (*RUN, "--data-root", "nowhere"),
     "data root without a name": (*RUN, "--data-root", ""),
@@ -97,8 +95,6 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     "address without Ray": (*RUN, "--address", "here:6379"),
     "address without Ray, of a question": ("ablate", "sequence_length", "--address", "here:6379"),
     "address without Ray, beside peers": ("peers", "--address", "here:6379"),
-    "export to an unknown program": (*RUN, "--export", "excel"),
-    "export to nothing": ("ablate", "sequence_length", "--export", ","),
     "width and a budget": (*RUN, "--width", "64", "--params", "5M"),
     "width and the default budget": (*RUN, "--width", "128", "--params", "1M"),
     "width and the default budget to describe": ("describe", "vit", "--width", "128", "--params", "1M"),
@@ -195,18 +191,7 @@ MALFORMED: dict[str, tuple[str, ...]] = {
         "dropout=0.1,dropout_at=attention",
     ),
     "an encoder that reads its own answers": ("plan", "--models", "transformer", "--task", "reverse+form=shifted", "--seq", "16"),
-    "power without a stored run": ("ablate", "headline", "--power"),
-    "power of no question": ("ablate", "--power"),
-    "power of an unknown question": ("ablate", "scales", "--power"),
-    "power of all questions": ("ablate", "--all", "--power"),
-    "power beside the list": ("ablate", "--list", "--power"),
-    "power with seeds": ("ablate", "scale", "--power", "--seeds", "5"),
-    "power with the default seed": ("ablate", "scale", "--power", "--seed", "0"),
-    "power of a part": ("ablate", "scale", "--power", "--part", "size"),
-    "power with an executor": ("ablate", "scale", "--power", "--on", "process"),
-    "power of a dry run": ("ablate", "scale", "--power", "--dry-run"),
     "compare of nothing": ("compare", "nowhere"),
-    "export without a program": ("export", "nowhere"),
     "minutes a word": (*RUN, "--minutes", "few"),
     "minutes zero": (*RUN, "--minutes", "0"),
     "minutes of a question too few": ("ablate", "headline", "--minutes", "0.1"),
@@ -304,7 +289,6 @@ def test_a_malformed_request_gets_one_clear_line_and_writes_nothing(
         "flag without a value": ("--models", "try bench run --models gmlp,vit", "bench run --help"),
         "stray word": ("now", "try bench run --models"),
         "report without a run": ("RUN...", "try bench report results/", "bench report --help"),
-        "export without a program": ("--to", "--to tensorboard", "bench export --help"),
         "describe of nothing": ("MODEL", "try bench describe gmlp"),
         "describe of two models": ("one model", "gmlp,vit", "try bench describe gmlp", "bench plan --models gmlp,vit"),
         "describe of several": ("one length", "bench plan --models vit --seq 17,65"),
@@ -312,10 +296,6 @@ def test_a_malformed_request_gets_one_clear_line_and_writes_nothing(
         "a reference without FLOPs to match": ("--reference needs --match flops", "add --match flops"),
         "matching of sizes that are set": ("--match needs a budget, but --width sets the sizes", "leave --width out"),
         "a batch of less than one sample": ("--seq 65", "try --batch-tokens 65"),
-        "power without a stored run": ("no full run of headline below results/", "measure it first: bench ablate headline"),
-        "power with the default seed": ("--seed does not go with --power", "leave --seed out"),
-        "power with an executor": ("--on does not go with --power", "measures nothing", "leave --on out"),
-        "export of curves without training": ("trains no model", "leave tensorboard out"),
     }.items(),
 )
 @pytest.mark.usefixtures("no_gpu")
@@ -453,7 +433,7 @@ def _own_path() -> dict[str, str]:
 
 COMMANDS = (
     *("run", "plan", "describe", "list", "ablate", "peers", "kernels", "report", "index", "site", "compare", "diff", "pool"),
-    *("check", "export", "env"),
+    *("check", "env"),
 )
 
 

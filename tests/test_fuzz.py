@@ -28,7 +28,7 @@ from tests.requested import parse_request
 
 NUM_EXAMPLES = int(os.environ.get("BENCH_FUZZ", "200"))
 FLAGS = sorted("--" + name.replace("_", "-") for name in Flags.__dataclass_fields__ if name not in ("data_root", "download", "typed"))
-OTHER_FLAGS = ("--resume", "--plan", "--retry", "--on", "--address", "--fail-if", "--x", "--y", "--to")
+OTHER_FLAGS = ("--resume", "--plan", "--retry", "--on", "--address", "--fail-if", "--x", "--y")
 PLACES = ("", "new", "new/er", "mine", "spoilt", "mine/plan.json", "é 🙂")
 """What may be written to: nothing outside of the test's own folder."""
 SWITCHES = ("--quick", "--json", "--markdown")
@@ -73,7 +73,7 @@ JUNK = st.text(alphabet=string.printable + "é🙂", max_size=12)
 VALUES = st.sampled_from(WORDS) | JUNK | st.integers(-(10**20), 10**20).map(str) | st.floats().map(str)
 OPTIONS = (
     st.tuples(st.sampled_from((*FLAGS, *OTHER_FLAGS)), VALUES)
-    | st.tuples(st.sampled_from(("--out", "--target", "--resume", "--plan")), st.sampled_from(PLACES))
+    | st.tuples(st.sampled_from(("--out", "--resume", "--plan")), st.sampled_from(PLACES))
     | st.tuples(st.sampled_from(SWITCHES))
     | st.tuples(JUNK)
 )
@@ -84,7 +84,7 @@ SMALL = ("--width", "8", "--depth", "1", "--metrics", "params")
 @st.composite
 def command_lines(draw: st.DrawFn) -> list[str]:
     """Of all commands but `env`, which reads nothing but its two switches."""
-    command = draw(st.sampled_from(["plan", "describe", "list", "report", "check", "compare", "diff", "export", "ablate", "run"]))
+    command = draw(st.sampled_from(["plan", "describe", "list", "report", "check", "compare", "diff", "ablate", "run"]))
     typed = [part for option in draw(st.lists(OPTIONS, max_size=4)) for part in option]
     if command == "run" and draw(st.booleans()):
         return [command, *typed]

@@ -158,7 +158,7 @@ def effects_of(contrasts: Sequence[Contrast], observed: Observations) -> list[Ef
     """
     found: list[Effect] = []
     for measure in (measure for measure in MEASURES.values() if measure.name in _ESTIMATORS):
-        spreads = spreads_of(measure, contrasts, observed)
+        spreads = _spreads_of(measure, contrasts, observed)
         estimate = _ESTIMATORS[measure.name]
         estimated = [contrast for contrast in contrasts if estimate(measure, contrast, observed, spreads, LEVEL) is not None]
         level = joint_level(LEVEL, len(estimated))
@@ -195,7 +195,7 @@ def _place(row: Mapping[str, Any], keys: Sequence[str]) -> tuple[Any, ...]:
     return tuple(None if is_empty(row.get(key)) else row[key] for key in keys)
 
 
-def spreads_of(measure: Measure, contrasts: Sequence[Contrast], observed: Observations) -> Spreads:
+def _spreads_of(measure: Measure, contrasts: Sequence[Contrast], observed: Observations) -> Spreads:
     """Return the spread over seeds of every compared cell.
 
     If possible, spreads are pooled over the cells of a part at one place.
@@ -235,7 +235,7 @@ def _by_items(measure: Measure, contrast: Contrast, observed: Observations, spre
     rows = [observed.rows[cell_id] for cell_id in contrast.cells]
     if any(is_empty(row.get(measure.name)) for row in rows) or not all(cell_id in observed.scores for cell_id in contrast.cells):
         return None
-    first, second, same_items = scores_of(measure, contrast, observed)
+    first, second, same_items = _scores_of(measure, contrast, observed)
     num = min(len(first), len(second))
     caveat = _seed_caveat(num, observed.num_seeds)
     parts, spread = None, ""
@@ -274,7 +274,7 @@ def _seed_caveat(num: int, planned: int) -> str:
     return ONE_SEED if num < 2 else ""
 
 
-def scores_of(measure: Measure, contrast: Contrast, observed: Observations) -> tuple[Scores, Scores, bool]:
+def _scores_of(measure: Measure, contrast: Contrast, observed: Observations) -> tuple[Scores, Scores, bool]:
     """Return both cells' scores, and whether the items are the same."""
     first, second = (_scores_as(measure, observed.scores[cell_id]) for cell_id in contrast.cells)
     return first, second, first.shape[1] == second.shape[1] and len({observed.data_ids.get(cell_id, "") for cell_id in contrast.cells}) == 1

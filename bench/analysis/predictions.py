@@ -42,10 +42,10 @@ def answer_to(prediction: Prediction, estimate: Interval) -> str:
     An interval that touches a bound supports `equal` and `at_most`, but not `higher` or `lower`.
     """
     is_inclusive = prediction.at_most is not None or prediction.expected == EQUAL
-    return answer_of(estimate, *supporting_bounds(prediction), inclusive=is_inclusive)
+    return answer_of(estimate, *_supporting_bounds(prediction), inclusive=is_inclusive)
 
 
-def supporting_bounds(prediction: Prediction) -> tuple[float, float]:
+def _supporting_bounds(prediction: Prediction) -> tuple[float, float]:
     """Return the bounds between which a whole interval supports a prediction."""
     if prediction.at_most is not None:
         return -math.inf, prediction.at_most

@@ -14,8 +14,7 @@ import typer
 from bench import catalog, console
 from bench.commands.options import EXIT_FAILED, RunOptions
 from bench.commands.plan import plan_json
-from bench.commands.run import is_exportable, show_or_measure
-from bench.measure import environment
+from bench.commands.run import show_or_measure
 from bench.planning.flags import Flags
 from bench.running.source import command_line
 from bench.spec import RequestError
@@ -55,8 +54,7 @@ def ablate_one(name: str, chosen: Flags, device: str, options: RunOptions, parts
 def ablate_all(names: Sequence[str], chosen: Flags, device: str, options: RunOptions) -> None:
     """Answer questions one after the other, then list their results.
 
-    A question that cannot be answered here is reported, and the others follow. A question that trains nothing is not exported to programs that
-    need training curves. With --json, the list is the only document on stdout;
+    A question that cannot be answered here is reported, and the others follow. With --json, the list is the only document on stdout;
     in a dry run it is the list of plans.
     """
     from bench.planning.ablation import plan_ablation
@@ -72,8 +70,7 @@ def ablate_all(names: Sequence[str], chosen: Flags, device: str, options: RunOpt
                 if options.dry_run and options.as_json:
                     plans.append(plan_json(plan))
                 else:
-                    exports = tuple(program for program in options.exports if is_exportable(plan, program))
-                    show_or_measure(plan, dataclasses.replace(options, as_json=False, exports=exports))
+                    show_or_measure(plan, dataclasses.replace(options, as_json=False))
         except RequestError as wrong:
             console.error(f"{name}: {wrong}", wrong.hint)
             failed = True
@@ -97,28 +94,3 @@ def show_ablations(found: list[dict[str, Any]], as_json: bool) -> None:
     for entry in found:
         last = [f"last run: {entry['last']}"] if entry["last"] else []
         console.print_lines(entry["name"], *(f"  {text}" for text in (entry["question"], entry["cost"], *last)))
-
-
-def show_power(name: str, as_json: bool) -> None:
-    """Print how many seeds or rounds would decide a question.
-
-    The time is that of the proposed run on this machine. Raises RequestError if no run has a prediction that seeds or rounds decide.
-    """
-    from bench.analysis.power import ROUNDS, SEEDS, power_analysis
-    from bench.analysis.study import study
-    from bench.planning.ablation import plan_ablation
-    from bench.planning.jobs import estimated_seconds
-    from bench.report import console_power
-    from bench.report.last_runs import full_runs_of
-    from bench.running.store import read_run
-
-    folders = full_runs_of(name)
-    found = power_analysis(name, [study(read_run(folder)) for folder in folders])
-    if not any(need.unit for need in found.needs):
-        raise RequestError(f"{folders[0]} has no prediction that seeds or rounds decide", f"see its verdicts: bench report {folders[0]}")
-    chosen = Flags(seeds=found.proposed.get(SEEDS), rounds=found.proposed.get(ROUNDS))
-    seconds = (
-        estimated_seconds(plan_ablation(name, chosen, environment.resolve_device(chosen.device), found.command)) if found.command else 0.0
-    )
-    console_power.show_power(found, seconds, as_json)
-    console.say(f"spreads from: {', '.join(found.runs)}")

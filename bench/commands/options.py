@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Annotated
 
 from bench.planning.jobs import RETRIES
-from bench.planning.values import MAX_SECONDS, entries, flag, named_path, number, plugin, several, several_of, switch
+from bench.planning.values import MAX_SECONDS, entries, flag, named_path, number, plugin, several_of, switch
 from bench.running.executors import DEFAULT_EXECUTOR
 from bench.running.source import EXECUTION
 
 EXIT_FAILED, EXIT_WRONG, EXIT_TIME_IS_UP, EXIT_INTERRUPTED = 1, 2, 75, 130
 """75 is EX_TEMPFAIL of sysexits.h: the same command goes on."""
 OUTPUT = "Output"
-RUN_OPTIONS = ("executor", "address", "out", "retry", "checkpoints", "exports", "minutes")
+RUN_OPTIONS = ("executor", "address", "out", "retry", "checkpoints", "minutes")
 """Fields of RunOptions that `run` takes, in the shell and in Python."""
 MIN_MINUTES = 0.5
 MIN_CLOSING_S, MAX_CLOSING_S, CLOSING_SHARE = 5.0, 15.0, 0.05
@@ -48,16 +48,6 @@ class RunOptions:
         Path | None,
         flag("Folder for unfinished trainings, if they are too large for the run's own.", "FOLDER", EXECUTION, named_path),
     ] = None
-    exports: Annotated[
-        tuple[str, ...],
-        flag(
-            "Export the run to these programs when it ends or is interrupted; see: bench list exports.",
-            "LIST",
-            OUTPUT,
-            several(plugin("exports")),
-            names=["--export"],
-        ),
-    ] = ()
     minutes: Annotated[
         float | None,
         flag(

@@ -1,4 +1,4 @@
-"""Carry out a plan: records, table, report, exports and an exit code."""
+"""Carry out a plan: records, table, report and an exit code."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from bench import catalog, console
+from bench import console
 from bench.commands.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIME_IS_UP, RunOptions
 from bench.commands.plan import Say, amount_text, note_untrained, show_plan
-from bench.errors import one_line
 from bench.planning.flags import Flags
 from bench.planning.jobs import CORRUPTED
 from bench.report import console_views
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from bench.analysis.trust import Finding
     from bench.progress import Progress
     from bench.running.runner import RunResult
-    from bench.running.store import StoredRun
     from bench.spec import Job, Part, Record
 
     ShowsProgress = Callable[[Sequence[Job], Sequence[Record], str, Sequence[Part]], AbstractContextManager[Progress]]
@@ -48,16 +46,12 @@ class Measured:
     `num_failed`: as in `bench.running.runner.RunResult`.
     """
 
-    stored: StoredRun
+    folder: Path
     study: Study
     report: Path | None
     complete: bool
     time_is_up: bool = False
     num_failed: int
-
-    @property
-    def folder(self) -> Path:
-        return self.stored.folder
 
 
 REPORT_S = 15.0
@@ -73,9 +67,9 @@ class Stopped(KeyboardInterrupt):
 
 
 def prepare(options: RunOptions) -> None:
-    """Set the cluster's address; check the folder and the programs to export to.
+    """Set the cluster's address; check the folder.
 
-    Raises RequestError if `--out` holds something other than a run, or a program is not installed, before anything is planned.
+    Raises RequestError if `--out` holds something other than a run, before anything is planned.
     """
     from bench.running.folder import require_run_folder
 
@@ -85,10 +79,6 @@ def prepare(options: RunOptions) -> None:
         if options.executor != "ray":
             raise RequestError("--address names a Ray cluster, but --on ray is missing", "add --on ray")
         os.environ["RAY_ADDRESS"] = options.address
-    if options.exports:
-        from bench.report.export import require_installed
-
-        require_installed(options.exports)
 
 
 def requested(flags: Flags, options: RunOptions, source: Source, command: str = "") -> tuple[Plan, Path | None]:
@@ -104,7 +94,6 @@ def requested(flags: Flags, options: RunOptions, source: Source, command: str = 
 
 def show_or_measure(plan: Plan, options: RunOptions) -> None:
     """Show the plan in a dry run; measure it otherwise."""
-    _require_exportable(plan, options.exports)
     if options.dry_run:
         show_plan(plan, options.as_json, options.minutes)
     else:
@@ -130,7 +119,6 @@ def measure(plan: Plan, folder: Path | None, options: RunOptions) -> None:
     if (traces := measured.folder / "traces").is_dir():
         console.say(f"traces: {traces}; open them at ui.perfetto.dev")
     _say_notes(measured.study.findings, measured.folder)
-    export_run(measured.stored, options.exports, console.say)
     if not options.as_json:
         console_views.show_answer(measured.study)
     if not (measured.complete or measured.time_is_up):
@@ -152,7 +140,6 @@ def carry_out(plan: Plan, folder: Path | None, options: RunOptions, show_progres
     from bench.running.runner import execute, finished, jobs_to_run
     from bench.running.store import RunRecords, holds_records
 
-    _require_exportable(plan, options.exports)
     if folder:
         chosen = ChosenFolder(folder=folder, complete=False, records=RunRecords(folder))
     else:
@@ -223,7 +210,7 @@ def _written(result: RunResult, *, has_time: bool = True, say: Say) -> Measured:
     page = console_views.write_page(known, report_folder(stored.folder)) if (result.complete or stored.records) and has_time else None
     if not has_time:
         say(f"no time for the report; write it with: bench report {shlex.quote(str(stored.folder))}")
-    return Measured(stored=stored, study=known, report=page, complete=result.complete, num_failed=result.num_failed)
+    return Measured(folder=stored.folder, study=known, report=page, complete=result.complete, num_failed=result.num_failed)
 
 
 def _say_notes(findings: Sequence[Finding], folder: Path) -> None:
@@ -235,48 +222,10 @@ def _say_notes(findings: Sequence[Finding], folder: Path) -> None:
         console.say(f"advice{more}: bench check {shlex.quote(str(folder))}")
 
 
-def _require_exportable(plan: Plan, programs: Sequence[str]) -> None:
-    """Raise RequestError for a program that this plan has no data for."""
-    for program in programs:
-        if not is_exportable(plan, program):
-            raise RequestError(
-                f"--export {program} needs training curves, but this plan trains no model",
-                f"add accuracy to --metrics, or leave {program} out",
-            )
-
-
-def is_exportable(plan: Plan, program: str) -> bool:
-    """Return whether a run of the plan will have data for the program."""
-    from bench.spec import is_trained
-
-    trains = "accuracy" in plan.metrics and any(is_trained(planned.cell, plan) for planned in plan.cells)
-    return trains or not catalog.load("exports", program).NEEDS_TRAINING
-
-
-def export_run(stored: StoredRun, programs: Sequence[str], say: Say) -> None:
-    """Export a run to each program's usual place.
-
-    If an export fails, a remark says how to repeat it from the records, and the next one follows.
-    """
-    from bench.report.export import export
-
-    for program in programs:
-        again = f"retry with: bench export {shlex.quote(str(stored.folder))} --to {program}"
-        say(f"exporting to {program}")
-        try:
-            say(f"view it with: {export(stored, program)}")
-        except KeyboardInterrupt:
-            say(f"interrupted: not exported to {program}; {again}")
-            raise
-        except Exception as error:  # another program's library may raise anything
-            say(f"not exported to {program}: {one_line(error)}; {again}")
-
-
 def _exit_interrupted(folder: Path, options: RunOptions) -> NoReturn:
     """Print the command that finishes the run, and exit as interrupted."""
     words = ["bench", "run", "--resume", str(folder)]
     words += ["--on", options.executor] if options.executor != DEFAULT_EXECUTOR else []
     words += ["--address", options.address] if options.address else []
-    words += ["--export", ",".join(options.exports)] if options.exports else []
     console.say(f"interrupted; finish it with: {shlex.join(words)}")
     raise typer.Exit(EXIT_INTERRUPTED)

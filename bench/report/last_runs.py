@@ -1,4 +1,4 @@
-"""Find the runs of ablations, and list the latest that answers each, with its verdicts."""
+"""List the ablations, each with the run that answers it best."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from bench import catalog
 from bench.running.store import note_of, read_json
-from bench.spec import PLAN, RequestError
+from bench.spec import PLAN
 
 RESULTS, REPORTS = Path("results"), Path("reports")
 VERDICTS = "verdicts.json"
@@ -37,18 +37,6 @@ def cost_of(name: str) -> str:
     """
     found = [text for text in catalog.docstring("ablations", name).split("\n\n") if text.startswith(COST)]
     return " ".join(found[0].removeprefix(COST).split()) if found else ""
-
-
-def full_runs_of(name: str) -> list[Path]:
-    """Return the folders of a question's full runs below results/, newest first.
-
-    Raises RequestError if there is none.
-    """
-    found = {folder: data for folder in RESULTS.glob("*") if (data := _plan_data(folder / PLAN))}
-    full = [folder for folder, data in found.items() if data["name"] == name and not data["settings"]["quick"]]
-    if not full:
-        raise RequestError(f"no full run of {name} below {RESULTS}/", f"measure it first: bench ablate {name}")
-    return sorted(full, key=lambda folder: str(found[folder]["created"]), reverse=True)
 
 
 def _last_results() -> dict[str, str]:
