@@ -59,6 +59,7 @@ def diff_code(words: Sequence[str], run_command: Any, *, fail_if: str | None, ou
     wrong request.
     """
     from bench.console_progress import JobProgress
+    from bench.running.store import read_run
 
     bound = _parse_bound(fail_if)
     if len(words) < 2 or any(word.startswith("-") for word in words[:2]):
@@ -79,7 +80,7 @@ def diff_code(words: Sequence[str], run_command: Any, *, fail_if: str | None, ou
     except Stopped as stopped:
         console.say(f"stopped; the same command goes on in {stopped.folder}")
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    found = ratios_of(measured.stored, asked.cells)
+    found = ratios_of(read_run(measured.folder), asked.cells)
     failing = [each.name for each in found if bound and each.ratio and _is_beyond(each.ratio, bound)]
     _show(found, first, second, failing, as_json)
     console.say(f"results: {measured.folder}")
