@@ -21,7 +21,7 @@ help:
 	@echo "make test-slow what they leave out: whole runs that are killed, stopped and gone on with, Ray, the browser, compilers, large models"
 	@echo "make test-all  both"
 	@echo "make lint      style, types and import layers"
-	@echo "make docs      write the figures of README and docs from results/, and docs/command-line.md"
+	@echo "make docs      fill the marked places of README and docs from results/, draw README's picture, and write docs/command-line.md"
 	@echo "make bench     time the hot paths, hold them to their limits (docs/benchmarks.md) and compare them with the last time"
 
 install: $(INSTALLED)
@@ -49,9 +49,9 @@ lint: $(INSTALLED)
 	.venv/bin/lint-imports
 
 docs: $(INSTALLED)
-	.venv/bin/python -m tests.planning.canonical_sizes > docs/canonical-sizes.md.new && mv docs/canonical-sizes.md.new docs/canonical-sizes.md
 	.venv/bin/python -m tests.docs.command_line > docs/command-line.md.new && mv docs/command-line.md.new docs/command-line.md
-	.venv/bin/python -m tests.docs.figures
+	.venv/bin/python -m tests.docs.fill
+	.venv/bin/python -m tests.docs.hero
 
 bench: $(INSTALLED)
 	.venv/bin/python -m pytest tests/benchmarks --benchmark-enable --benchmark-only --benchmark-autosave \

@@ -16,7 +16,7 @@ from bench.planning.flags import Flags, to_request
 from bench.planning.values import with_fields
 from bench.spec import RequestError
 from tests.docs.command_line import commands, page
-from tests.docs.figures import ROOT
+from tests.docs.fill import ROOT
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 WITH_COMMANDS = 8

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.docs.figures import ROOT
+from tests.docs.fill import ROOT
 
 NOTEBOOK = ROOT / "docs" / "quickstart.ipynb"
 MAX_BYTES = 200_000

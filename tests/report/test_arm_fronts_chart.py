@@ -6,12 +6,12 @@ from bench.analysis.study import study
 from bench.report.charts.arm_fronts import draw_arm_fronts
 from bench.report.charts.style import figure_style, slug
 from bench.running.store import read_run
-from tests.docs.reading import run
 from tests.specimens import ROOT
 
 
 def test_runs_with_both_have_a_point_for_each_variant() -> None:
-    found = run("2026-11-26_cpu_token_mixing_cost", "2026-11-26_cpu_token_mixing_accuracy")
+    runs = ("2026-11-26_cpu_token_mixing_cost", "2026-11-26_cpu_token_mixing_accuracy")
+    found = study(*(read_run(ROOT / "results" / name) for name in runs))
     with figure_style():
         block = draw_arm_fronts(found)
     assert block is not None

@@ -1,0 +1,92 @@
+"""Draws README's picture as SVG without fonts, since GitHub shows it as an image; it is dark where the reader's browser is.
+
+python -m tests.docs.hero
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import textwrap
+from collections.abc import Mapping
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from bench.analysis.relative import RelativeTimes, main_rows
+from bench.analysis.scope import scopes_of
+from bench.analysis.study import study
+from bench.report.charts.against_length import (
+    fill_memory_panel,
+    fill_relative_panel,
+    memory_lines,
+    memory_title,
+    relative_lines,
+    relative_title,
+)
+from bench.report.charts.lines import Line, panels
+from bench.report.charts.style import DARK, SeriesStyle, display_name, figure_style, series_styles
+from bench.report.images import image_of
+from bench.running.store import read_run
+from tests.docs.fill import ROOT, SEQ
+
+PICTURE = ROOT / "docs" / "figures" / "hero.svg"
+PANEL = 4.7, 3.3
+"""Width and height in inches."""
+TITLE_CHARACTERS = 50
+COORDINATES, DECIMALS = re.compile(r' (?:d|x|y)="[^"]*"|translate\([^)]*\)'), re.compile(r"(?<=\.\d)\d+")
+"""Points and offsets: a tenth is finer than any screen, and shrinks a file by a third."""
+STYLE_ENDS = "</style>"
+COMPACT = ((r"\n *<!--.*?-->", ""), (r"\s*\n\s*", "\n"), (r'<g id="[^"]*"', "<g"), (r"\bDejaVuSans-", "d"), ("xlink:href", "href"))
+"""What is left out or written shorter: comments, indents, names of groups that nothing refers to, of glyphs."""
+
+
+def draw_hero() -> Figure:
+    """Time and memory against n, side by side: the run's primary scope, and gMLP's time at equal parameters."""
+    known = study(read_run(ROOT / "results" / SEQ))
+    styles = series_styles(known.frame["label"])
+    ratios = [*_hero_lines(known.relative_times[0], styles), *(_only_gmlp(known.relative_times[1], styles))]
+    rows = main_rows(scopes_of(known.frame, "peak_memory_bytes", {})[0].rows)
+    memory = memory_lines(rows, styles, known.plan.settings.margin)
+    width, height = PANEL
+    figure, (left, right) = panels(2, [line.label for line in (*ratios, *memory)], width=width, height=height, across=2, top=0.68)
+    fill_relative_panel(left, ratios, [bound for line in ratios for bound in (*line.low, *line.high)])
+    fill_memory_panel(right, memory)
+    for axis, title in ((left, relative_title(known.relative_times, known.caveat)), (right, memory_title(rows))):
+        axis.set_title(textwrap.fill(title, TITLE_CHARACTERS), pad=8)
+    return figure
+
+
+def _hero_lines(times: RelativeTimes, styles: Mapping[str, SeriesStyle]) -> list[Line]:
+    """The lines of one matching; gMLP's says which."""
+    named = {display_name(line.label) for line in times.lines if line.is_gmlp}
+    lines = relative_lines(times, styles)
+    return [dataclasses.replace(line, label=f"{line.label}, {times.matching}") if line.label in named else line for line in lines]
+
+
+def _only_gmlp(times: RelativeTimes, styles: Mapping[str, SeriesStyle]) -> list[Line]:
+    """gMLP's line of the other matching, dashed."""
+    return [
+        dataclasses.replace(line, style=dataclasses.replace(line.style, line="--"))
+        for line in _hero_lines(times, styles)
+        if line.label.endswith(times.matching)
+    ]
+
+
+def drawn() -> bytes:
+    """The picture's file."""
+    with figure_style(), matplotlib.rc_context({"svg.fonttype": "path"}):
+        light = COORDINATES.sub(lambda found: DECIMALS.sub("", found[0]), image_of(draw_hero(), "svg").decode())
+    for pattern, shorter in COMPACT:
+        light = re.sub(pattern, shorter, light, flags=re.DOTALL)
+    dark = "".join(
+        f'[style*="{part}: {color}"] {{{part}: {replacement} !important}}\n'
+        for color, replacement in DARK.items()
+        for part in ("fill", "stroke")
+        if f"{part}: {color}" in light
+    )
+    return light.replace(STYLE_ENDS, f"\n@media (prefers-color-scheme: dark) {{\n{dark}}}{STYLE_ENDS}", 1).encode()
+
+
+if __name__ == "__main__":
+    PICTURE.write_bytes(drawn())

@@ -1,0 +1,42 @@
+"""The marked places of README and docs say what the stored tables say, and no page rests on a superseded run."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.fill import PLACES, ROOT, SCORES, filled, pages, place
+
+OPENING = re.compile(r"<!--=(\w+)-->")
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_a_page_says_what_its_tables_say(page: Path) -> None:
+    text = page.read_text()
+    assert filled(text) == text, f"{page.name} differs from results/: make docs"
+    assert len(OPENING.findall(text)) == text.count("<!--/-->")
+
+
+def test_every_place_stands_on_a_page() -> None:
+    assert {name for page in pages() for name in OPENING.findall(page.read_text())} == set(PLACES)
+
+
+def test_a_place_is_filled_and_keeps_its_name() -> None:
+    assert filled("over <!--=share_vit-->9<!--/-->!") == "over <!--=share_vit-->86 %<!--/-->!"
+
+
+def test_an_unknown_place_and_an_unclear_row_are_errors() -> None:
+    with pytest.raises(KeyError, match="nothing"):
+        filled("It took <!--=nothing-->1.2<!--/--> s.")
+    with pytest.raises(LookupError, match="2 rows with"):
+        place("2026-11-20_cpu_cifar10_17", SCORES, model="vit").filled()
+
+
+@pytest.mark.parametrize("page", [page for page in pages() if page.name != "log.md"], ids=lambda page: page.name)
+def test_no_page_rests_on_a_superseded_run(page: Path) -> None:
+    notes = json.loads((ROOT / "results" / "notes.json").read_text())
+    replaced = [run for run, note in notes.items() if "superseded_by" in note and note.get("part", "all") == "all"]
+    assert [run for run in replaced if run in page.read_text()] == []
