@@ -12,7 +12,7 @@ import pytest
 
 from bench.running.store import read_run
 from bench.running.table import rows_of
-from tests.docs.figures import ROOT
+from tests.docs.fill import ROOT
 
 RUN = ROOT / "results" / "2026-11-20_cpu_digits"
 
