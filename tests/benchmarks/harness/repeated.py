@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas
 
-from bench.intervals import CONTROL_LEVEL, LEVEL, Interval, geometric_interval, paired_ratio
+from bench.intervals import CONTROL_LEVEL, LEVEL, Interval, geometric_interval
 from tests.benchmarks.harness.readings import BENCH
 from tests.benchmarks.harness.spread import expected_to_hold, spread, spread_interval
 
@@ -63,7 +63,7 @@ def _ratios(part: pandas.DataFrame, numerator: str, denominator: str) -> dict[st
 
 def _paired(above: pandas.Series, below: pandas.Series, level: float) -> Interval:
     both = pandas.concat([above, below], axis=1).dropna()
-    interval = paired_ratio(both.iloc[:, 0].tolist(), both.iloc[:, 1].tolist(), level)
+    interval = geometric_interval((both.iloc[:, 0] / both.iloc[:, 1]).tolist(), level)
     if interval is None:
         raise ValueError("a run of bench has fewer than two rounds in common")
     return interval
