@@ -19,28 +19,21 @@ from typer.core import TyperGroup
 
 from bench import catalog, console
 from bench.commands.ablate import ablate_all, ablate_one, show_ablations, wanted_ablations
-from bench.commands.kernels import compare_kernels
 from bench.commands.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG, RUN_OPTIONS, CompareOptions, DiffOptions, RunOptions
 from bench.commands.plan import show_plan, write_plan
 from bench.commands.read import compared, pool_hosts, write_report_of
 from bench.commands.run import measure, prepare, requested, show_or_measure
 from bench.measure import environment
-from bench.operators import DEFAULT_OPERATORS, ITEM_BYTES, KERNELS
-from bench.operators import PHASES as KERNEL_PHASES
 from bench.planning import completion
 from bench.planning.flags import Flags, announce_data_root
 from bench.planning.keywords import UsageError as UsageError
 from bench.planning.request import parse_model
 from bench.planning.values import (
-    MAX_COUNT,
-    MAX_TOKENS,
-    count,
     entries,
     flag,
     named_path,
     one_of,
     several,
-    several_of,
     whole_number,
     with_fields,
 )
@@ -261,62 +254,6 @@ def peers(
     device = device_of(flags, may_be_elsewhere=options.dry_run or runs_elsewhere(options.executor))
     wanted = plan_ablation(PEERS, flags, device, command_line(), Narrowing(seq=seq, batch=batch, phase=phase, models=models))
     show_or_measure(wanted, options)
-
-
-@app.command(rich_help_panel=MEASURE, epilog="Example: bench kernels --operators gate,attention --seq 65,257 --dtype fp32,bf16")
-@with_fields(Flags, "device", "cold")
-def kernels(
-    flags: Flags,
-    operators: Annotated[
-        tuple[str, ...], flag("Operators to time: gate, projection, attention.", "LIST", parse=several_of(KERNELS))
-    ] = DEFAULT_OPERATORS,
-    names: Annotated[
-        tuple[str, ...],
-        flag(
-            "Kernels to time (default: all). The first of each operator is the reference for the others.",
-            "LIST",
-            names=["--kernels"],
-            parse=entries,
-        ),
-    ] = (),
-    seq: Annotated[tuple[int, ...], flag("Sequence lengths n.", "LIST", parse=several(whole_number(2)))] = (),
-    tokens: Annotated[int | None, count("Tokens per call at every n (default: 2048; 16384 on CUDA).", min=2, max=MAX_TOKENS)] = None,
-    channels: Annotated[
-        tuple[int, ...], flag("Channels of all heads together (default: 256; 768 on CUDA).", "LIST", parse=several(whole_number()))
-    ] = (),
-    head_width: Annotated[
-        tuple[int, ...], flag("Channels of one head of attention (default: 32; 64 on CUDA).", "LIST", parse=several(whole_number()))
-    ] = (),
-    dtype: Annotated[
-        tuple[str, ...], flag("Precisions: fp32, tf32 (CUDA), bf16 (default: fp32; bf16 on CUDA).", "LIST", parse=several_of(ITEM_BYTES))
-    ] = (),
-    phase: Annotated[tuple[str, ...], flag("Phases: forward, forward+backward.", "LIST", parse=several_of(KERNEL_PHASES))] = KERNEL_PHASES,
-    threads: Annotated[int, count("CPU threads.")] = 1,
-    blocks: Annotated[int | None, count("Samples of each kernel, taken in turn (default: 15; 9 on CUDA).", min=2, max=MAX_COUNT)] = None,
-    out: Annotated[Path | None, out_flag("Exact folder of the results.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Time kernels of single operators: gMLP's gate and attention.
-
-    Checks that outputs are equal, then times in pairs.
-    """
-    from bench.operators.request import request_of
-
-    request = request_of(
-        operators=operators,
-        kernels=names,
-        seq_lens=seq,
-        tokens=tokens,
-        channels=channels,
-        head_widths=head_width,
-        dtypes=dtype,
-        phases=phase,
-        device=flags.device,
-        threads=threads,
-        blocks=blocks,
-        cold=flags.cold,
-    )
-    compare_kernels(request, out, as_json)
 
 
 @app.command(rich_help_panel=READ, epilog="Example: bench report results/2026-11-20_cpu_digits --figures all")

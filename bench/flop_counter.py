@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, register_flop_formula
 
-import models.kernels.spatial_gating_operator  # noqa: F401  # registers the FLOPs of the fused kernel
 from models.layers.cost import FLOPS_PER_MAC, real_fft_flops
 
 with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Compute intervals and paired ratios over repeated measurements.
+"""Compute intervals over repeated measurements.
 
 The unit of replication is the round, in which every configuration is measured once in a fresh process: samples within one process
 are not independent.
@@ -133,17 +133,6 @@ def geometric_interval(values: Sequence[float], level: float = LEVEL) -> Interva
     """
     interval = mean_interval([math.log(v) for v in values], level)
     return interval.exp() if interval else None
-
-
-def paired_ratio(numerators: Sequence[float], denominators: Sequence[float], level: float = LEVEL) -> Interval | None:
-    """Return the geometric mean of paired ratios with its t-interval.
-
-    Each pair comes from one round, so that a slowdown of the whole round cancels. None for fewer than two pairs. Raises
-    ValueError for unequal lengths.
-    """
-    if len(numerators) != len(denominators):
-        raise ValueError(f"pairs need equal lengths, not {len(numerators)} and {len(denominators)}")
-    return geometric_interval([a / b for a, b in zip(numerators, denominators, strict=True)], level)
 
 
 def median_interval(samples: Sequence[float], level: float = LEVEL) -> tuple[float, float] | None:

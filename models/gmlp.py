@@ -44,7 +44,7 @@ class Config:
     `tiny_attention`: width of the single-head attention added to the gate, as in aMLP (0: none).
     `activation_after`: apply GELU after the last projection of each block.
     `head_hidden`: width of a hidden layer in the head (0: none).
-    `kernel`: formulation of the spatial projection: `auto`, `linear`, `matmul`, `baddbmm`, `einsum`, `conv1d`, `fused` or `fft`
+    `kernel`: formulation of the spatial projection: `auto`, `linear`, `matmul`, `baddbmm`, `einsum`, `conv1d` or `fft`
         (with toeplitz=true: in n log n).
     `gating`: form of the gate: `spatial`, `linear`, `additive`, `multiplicative` or `identity` (no mixing).
     `head_mix`: `split` gives each matrix a group of channels; `mean` applies every matrix to all channels and averages the results.

@@ -73,7 +73,6 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     "unknown task": (*RUN, "--task", "mnist"),
     "gpu for cuda": (*RUN, "--device", "gpu"),
     "half precision": (*RUN, "--dtype", "fp16"),
-    "half precision of kernels": ("kernels", "--dtype", "fp16"),
     "a short name for the learning rate": (*TASK, "17", "--metrics", "accuracy", "--recipe", "lr=0.1"),
     "accuracy without a task": (*RUN, "--metrics", "accuracy"),
     **{f"{flag} without accuracy": (*RUN, f"--{flag}", value) for flag, value in TRAINING_FLAGS.items()},
@@ -195,7 +194,6 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     "minutes a word": (*RUN, "--minutes", "few"),
     "minutes zero": (*RUN, "--minutes", "0"),
     "minutes of a question too few": ("ablate", "headline", "--minutes", "0.1"),
-    "blocks one": ("kernels", "--blocks", "1"),
     "diff with nothing": ("diff", "nowhere", "nowhere"),
     "diff of one run": ("diff", "nowhere"),
     "code of an unknown revision": ("diff", "--code", "no-such-revision", ".", "--", *RUN[1:]),
@@ -260,7 +258,6 @@ def test_a_malformed_request_gets_one_clear_line_and_writes_nothing(
         "unknown dtype": ("fp64", "fp32, tf32, bf16"),
         "gpu for cuda": ("'gpu'", "auto, cpu, cuda", "did you mean cuda?"),
         "half precision": ("'fp16'", "fp32, tf32, bf16, bf16-autocast", "loss scaling", "did you mean bf16?"),
-        "half precision of kernels": ("'fp16'", "fp32, tf32, bf16", "did you mean bf16?"),
         "unknown task": ("'mnist'", "did you mean digits or fashion_mnist?", "bench list tasks"),
         "a short name for the learning rate": ("'lr'", "did you mean learning_rate?"),
         "unknown key of a recipe": ("'learning'", "weight_decay", "did you mean learning_rate?"),
@@ -284,7 +281,6 @@ def test_a_malformed_request_gets_one_clear_line_and_writes_nothing(
         "limit not a number": ("--limit-s", "'nan'", "between 0.001 and 604,800"),
         "minutes a word": ("--minutes", "'few'", "between 0.5 and 10,080"),
         "minutes zero": ("--minutes", "'0'", "between 0.5 and 10,080"),
-        "blocks one": ("--blocks", "'1'", "between 2 and 10,000"),
         "unknown policy": ("'size'", "params, flops, shape", "try --match params"),
         "flag without a value": ("--models", "try bench run --models gmlp,vit", "bench run --help"),
         "stray word": ("now", "try bench run --models"),
@@ -432,7 +428,7 @@ def _own_path() -> dict[str, str]:
 
 
 COMMANDS = (
-    *("run", "plan", "describe", "list", "ablate", "peers", "kernels", "report", "index", "site", "compare", "diff", "pool"),
+    *("run", "plan", "describe", "list", "ablate", "peers", "report", "index", "site", "compare", "diff", "pool"),
     *("check", "env"),
 )
 

@@ -30,8 +30,6 @@ LIGHT_MODULES = (
     "bench.running.table",
     "bench.console",
     "bench.measure.timer",
-    "bench.operators.request",
-    "bench.operators.run",
 )
 LIGHT_PACKAGES = ("bench.analysis", "bench.report")
 PLUGIN_KINDS = ("metrics", "tasks", "ablations")

@@ -14,7 +14,6 @@ from bench.intervals import (
     is_stable,
     mean_interval,
     median_interval,
-    paired_ratio,
     percentile,
     ratio_over_rounds,
     round_mean,
@@ -41,19 +40,6 @@ def test_geometric_interval_is_symmetric_on_the_log_scale() -> None:
     assert interval is not None
     assert interval.estimate == pytest.approx(10.0)
     assert interval.high / interval.estimate == pytest.approx(interval.estimate / interval.low)
-
-
-def test_paired_ratio_cancels_what_hits_a_whole_round() -> None:
-    slow_rounds = [1.0, 5.0, 0.3, 2.0, 9.0]
-    ratio = paired_ratio([1.05 * r for r in slow_rounds], slow_rounds)
-    assert ratio is not None
-    assert ratio.low == pytest.approx(1.05)
-    assert ratio.high == pytest.approx(1.05)
-
-
-def test_paired_ratio_refuses_unequal_lengths() -> None:
-    with pytest.raises(ValueError, match="equal lengths"):
-        paired_ratio([1.0, 2.0], [1.0])
 
 
 @pytest.mark.parametrize("num_rounds", [3, 7])

@@ -31,23 +31,21 @@ A GPU of 3 TB/s overwrites 256 MiB in some 90 us; launching a graph of a thousan
 def kernel_seconds(call: Callable[[], object], *, cold: bool, is_graph: bool = False, time_s: float = 1.0) -> float:
     """Return the median seconds per call over several samples.
 
-    As many samples as fit `time_s`, from MIN_SAMPLES to MAX_SAMPLES. For the other arguments and the errors see
-    `kernel_stopwatch`.
+    As many samples as fit `time_s`, from MIN_SAMPLES to MAX_SAMPLES.
+
+    `is_graph`: the call already replays a CUDA graph, which another graph cannot record.
+
+    Raises RuntimeError if the call cannot be recorded, and torch.OutOfMemoryError if the graph's own memory does not fit.
     """
-    sample = kernel_stopwatch(call, cold=cold, is_graph=is_graph)
+    sample = _stopwatch(call, cold=cold, is_graph=is_graph)
     began, found = time.perf_counter(), [sample() for _ in range(MIN_SAMPLES)]
     while len(found) < MAX_SAMPLES and time.perf_counter() - began < time_s:
         found.append(sample())
     return statistics.median(found)
 
 
-def kernel_stopwatch(call: Callable[[], object], *, cold: bool, is_graph: bool = False) -> Callable[[], float]:
-    """Return a function that takes one sample, in seconds per call.
-
-    `is_graph`: the call already replays a CUDA graph, which another graph cannot record.
-
-    Raises RuntimeError if the call cannot be recorded, and torch.OutOfMemoryError if the graph's own memory does not fit.
-    """
+def _stopwatch(call: Callable[[], object], *, cold: bool, is_graph: bool) -> Callable[[], float]:
+    """Return a function that takes one sample, in seconds per call."""
     import torch
 
     from bench.measure.engines.graph import record

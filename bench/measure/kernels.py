@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -92,16 +91,15 @@ class _MaskDetector(TorchFunctionMode):
 def spatial_kernel(cell: Cell, step: Step) -> str | None:
     """Name the formulation of the spatial projection that the step uses.
 
-    It is detected in one more forward pass of one sample, by the uncompiled model. If the fused kernel was requested but not used,
-    the reason is appended. None for models without spatial gating; UNKNOWN if the pass did not fit in memory. An engine may still
-    compute the projection with other products (`engine_effective`).
+    It is detected in one more forward pass of one sample, by the uncompiled model. None for models without spatial gating; UNKNOWN
+    if the pass did not fit in memory. An engine may still compute the projection with other products (`engine_effective`).
     """
     found: dict[str, None] = {}
 
-    def note(module: nn.Module, arguments: tuple[Any, ...]) -> None:
-        found[_formulation(module, arguments[0])] = None
+    def note(module: Any, arguments: tuple[Any, ...]) -> None:
+        found[str(module.effective_kernel(arguments[0]))] = None
 
-    gatings = [module for module in step.model.modules() if hasattr(module, "why_fused_unsupported")]
+    gatings = [module for module in step.model.modules() if hasattr(module, "effective_kernel")]
     if not gatings:
         return None
     hooks = [module.register_forward_pre_hook(note) for module in gatings]
@@ -127,12 +125,6 @@ def _run_one_sample(cell: Cell, step: Step) -> bool:
             raise
         return False
     return True
-
-
-def _formulation(gating: Any, tokens: Tensor) -> str:
-    kernel = str(gating.effective_kernel(tokens))
-    why_unsupported = "" if gating.kernel != "fused" or kernel == "fused" else gating.why_fused_unsupported(tokens)
-    return f"{kernel} (not fused: {why_unsupported})" if why_unsupported else kernel
 
 
 def precision(work: Workload) -> str:

@@ -6,7 +6,6 @@ Ceilings are the best values reached: FLOP/s of a matrix product, bytes/s of a c
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 from bench import catalog
@@ -19,14 +18,14 @@ SHORT_S = 0.3
 """Seconds of sampling for the ceilings around a run."""
 
 
-def measure_ceilings(device: str, threads: int, dtypes: Sequence[str] = DTYPES) -> tuple[list[dict[str, Any]], list[str]]:
+def measure_ceilings(device: str, threads: int) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the ceilings by dtype, and a message for each that failed.
 
     Each dtype is measured in a fresh process.
     """
     found, failures = [], []
     with Executor() as runner:
-        for dtype in dtypes:
+        for dtype in DTYPES:
             outcome = runner.run(calibration_job(device, dtype, Settings(threads=threads)))
             found.append({"device": device, "threads": threads, "dtype": dtype, **{name: outcome.values.get(name) for name in COLUMNS}})
             failures += [f"{dtype}: {outcome.status}: {outcome.reason}"] if outcome.status != MEASURED else []

@@ -25,7 +25,7 @@ class Config:
     """Sizes and options of the gated projection.
 
     `spatial_heads`: groups of channels, each with its own spatial matrix.
-    `kernel`: formulation of the spatial projection: `auto`, `linear`, `matmul`, `baddbmm`, `einsum`, `conv1d`, `fused` or `fft`
+    `kernel`: formulation of the spatial projection: `auto`, `linear`, `matmul`, `baddbmm`, `einsum`, `conv1d` or `fft`
         (with toeplitz=true: in n log n).
     `toeplitz`: the matrices are constant along their diagonals, 2 n - 1 weights each.
     `rank`: each matrix is a product of n x rank and rank x n weights (0: n x n weights).

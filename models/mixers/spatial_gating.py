@@ -8,7 +8,6 @@ convolution by FFT, and a matrix of low rank.
 from __future__ import annotations
 
 import functools
-import importlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,8 +16,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.kernels.availability import HAS_TRITON
-from models.kernels.fused_spatial_gating import OPERATOR, fused_spatial_gating, kernel_failure, why_fused_unsupported
 from models.layers.cost import Cost, N, Polynomial, Term, constant, layer_norm
 from models.layers.fft_convolution import convolve_by_fft, fft_length, toeplitz_matrices
 from models.layers.padding import zero_padding
@@ -101,17 +98,12 @@ KERNELS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 `(batch, n, c)`, `(n, n)`, `(n,)` -> `(batch, n, c)`. `linear` is the reference.
 """
 
-FUSED = "fused"
-"""One kernel for normalisation, product and gate.
-
-See `models.kernels.fused_spatial_gating`. `KERNELS` compute the product alone.
-"""
 FFT = "fft"
 """The product with a Toeplitz matrix as a convolution by FFT, in n log n.
 
 Not one of `KERNELS`, because it takes the diagonals instead of the matrix, and costs FFTs instead of products.
 """
-KERNEL_NAMES = ("auto", *KERNELS, FUSED, FFT)
+KERNEL_NAMES = ("auto", *KERNELS, FFT)
 CHOOSING_DEVICES = ("cpu", "cuda")
 """Devices for which `auto` chooses a formulation.
 
@@ -145,9 +137,8 @@ class Config:
 
     `width`: channels in; gating=spatial returns half as many, the other forms return all.
     `heads`: number of spatial matrices.
-    `kernel`: formulation of the product: `auto`, `linear`, `matmul`, `baddbmm`, `einsum`, `conv1d`, `fused` or `fft`. `fused` includes
-        normalisation and gate; where it cannot run (`SpatialGating.why_fused_unsupported`), `auto` takes over. `auto` never chooses `fused`,
-        which was not measured on a GPU. `fft`, with toeplitz=true, is a convolution in n log n.
+    `kernel`: formulation of the product: `auto`, `linear`, `matmul`, `baddbmm`, `einsum`, `conv1d` or `fft`. `fft`, with
+        toeplitz=true, is a convolution in n log n.
     `gating`: `spatial`, u * f(v) over two halves; `linear`, f(Z); `additive`, Z + f(Z); `multiplicative`, Z * f(Z) (Sec. 2.1).
     `head_mix`: `split` gives each matrix a group of channels; `mean` applies all matrices to every channel and averages the results,
         computed as one product with the mean matrix.
@@ -226,10 +217,7 @@ class SpatialGating(nn.Module):
         super().__init__()
         n = config.seq_len
         self.form, self.channels, self.groups = config.form, config.channels, config.groups
-        self.gating, self.kernel = config.gating, config.kernel
-        self.toeplitz, self.rank = config.toeplitz, config.rank
-        if HAS_TRITON and self.kernel == FUSED:
-            importlib.import_module(OPERATOR)  # registers it now: a FLOP counter only knows operators that existed when it was created
+        self.kernel, self.toeplitz, self.rank = config.kernel, config.toeplitz, config.rank
         self.norm = nn.LayerNorm(config.channels) if config.gate_norm else nn.Identity()
         self.weights = nn.ParameterList(nn.Parameter(_initial_weight(config)) for _ in range(config.heads))
         if config.rank:
@@ -241,8 +229,6 @@ class SpatialGating(nn.Module):
 
         `extra`: `(batch, n, channels)`, added to the gate: aMLP's tiny attention (arXiv 2105.08050, Sec. 4.3).
         """
-        if self.effective_kernel(tokens) == FUSED:
-            return self._fused(tokens, valid, extra)
         u, v = tokens.chunk(2, dim=-1) if self.form.splits else (tokens, tokens)
         v = self.norm(v)
         if valid is not None:
@@ -256,7 +242,7 @@ class SpatialGating(nn.Module):
         """Compute W v + b over tokens, `(batch, n, channels)`."""
         if self.kernel == FFT:
             return self._convolve(v)
-        project = KERNELS[self._projection_kernel(v)]
+        project = KERNELS[self.effective_kernel(v)]
         groups = v.chunk(self.groups, dim=-1) if self.groups > 1 else (v,)
         mixed = [self._project(project, *parts) for parts in zip(groups, self._factors(), self._one_per_group(self.biases), strict=True)]
         return mixed[0] if len(mixed) == 1 else torch.cat(mixed, dim=-1)
@@ -269,46 +255,18 @@ class SpatialGating(nn.Module):
         return torch.stack([functools.reduce(torch.matmul, factors[::-1]) for factors in self._factors()])
 
     def effective_kernel(self, tokens: Tensor) -> str:
-        """Return the formulation used for these tokens, `(batch, n, width)`."""
-        return FUSED if self.kernel == FUSED and not self.why_fused_unsupported(tokens) else self._projection_kernel(tokens)
-
-    def _projection_kernel(self, v: Tensor) -> str:
-        if self.kernel in (*KERNELS, FFT):
+        """Return the formulation used for tokens or their halves, `(batch, n, any)`."""
+        if self.kernel != "auto":
             return self.kernel
-        device = v.device.type
-        fp32 = v.dtype == torch.float32 and device in CHOOSING_DEVICES and not torch.is_autocast_enabled(device)
+        device = tokens.device.type
+        fp32 = tokens.dtype == torch.float32 and device in CHOOSING_DEVICES and not torch.is_autocast_enabled(device)
         return fastest_kernel(
             device_type=device,
             fp32=fp32,
             training=torch.is_grad_enabled(),
-            n=self.rank * (len(self.weights) // self.groups) or v.shape[1],
+            n=self.rank * (len(self.weights) // self.groups) or tokens.shape[1],
             channels=self.channels // self.groups,
         )
-
-    def why_fused_unsupported(self, tokens: Tensor) -> str:
-        """Return why the fused kernel cannot run; empty if it can.
-
-        `tokens`: `(batch, n, width)`. The first tokens of each kind trigger a trial run (`kernel_failure`).
-        """
-        device = tokens.device.type
-        if device in CHOOSING_DEVICES and torch.is_autocast_enabled(device) and tokens.dtype != torch.get_autocast_dtype(device):
-            return f"the tokens are not {str(torch.get_autocast_dtype(device)).removeprefix('torch.')}, the type of autocast"
-        reason = why_fused_unsupported(
-            device_type=device,
-            dtype=tokens.dtype,
-            gating=self.gating,
-            num_matrices=len(self.weights),
-            toeplitz=self.toeplitz,
-            rank=self.rank,
-        )
-        if reason:
-            return reason
-        weight, has_norm = self.weights[0], isinstance(self.norm, nn.LayerNorm)
-        return kernel_failure(tokens.device, tokens.dtype, weight.dtype, len(weight), self.channels, has_norm, torch.is_grad_enabled())
-
-    def _fused(self, tokens: Tensor, valid: Tensor | None, extra: Tensor | None) -> Tensor:
-        norm = (self.norm.weight, self.norm.bias, self.norm.eps) if isinstance(self.norm, nn.LayerNorm) else None
-        return fused_spatial_gating(tokens, self.weights[0], self.biases[0], norm=norm, extra=extra, valid=valid)
 
     def _project(self, project: Callable[[Tensor, Tensor, Tensor], Tensor], v: Tensor, factors: tuple[Tensor, ...], bias: Tensor) -> Tensor:
         *inner, outer = factors

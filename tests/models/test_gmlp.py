@@ -90,7 +90,7 @@ def test_an_fft_needs_diagonals_in_any_form(gating: str) -> None:
 
 
 def test_the_reference_keeps_ffts_and_no_other_kernel() -> None:
-    for kernel, kept in (("auto", "linear"), ("matmul", "linear"), ("fused", "linear"), ("fft", "fft")):
+    for kernel, kept in (("auto", "linear"), ("matmul", "linear"), ("fft", "fft")):
         chosen = config(kernel=kernel, toeplitz=True)
         reference = reference_config(gmlp, chosen)
         assert reference == dataclasses.replace(chosen, kernel=kept)

@@ -80,6 +80,11 @@ def test_kernels_engines_and_models_share_a_group() -> None:
     }
 
 
+def test_formulations_of_one_product_take_turns() -> None:
+    plan = planned(models="gmlp+kernel=linear,gmlp+kernel=baddbmm", seq="17,65")
+    assert kinds(plan)[COMPARE] == [[f"gmlp+kernel={kernel}-{n}" for kernel in ("linear", "baddbmm")] for n in (17, 65)]
+
+
 @pytest.mark.parametrize(
     ("name", "flags"),
     [
