@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import json
 import statistics
 from typing import Any
+
+import pandas
 
 from bench import numbers
 from bench.analysis.equal_budget import BUDGETS, CurvePair
@@ -15,6 +18,7 @@ from bench.report.charts.training_curves import place_text
 from bench.report.sections.search import searched
 from tests.docs.reading import (
     FAMILIES,
+    RESULTS,
     Figures,
     accuracy,
     arm_rows,
@@ -173,10 +177,17 @@ def control_table() -> str:
     return table(("task", "gMLP", "without mixing", "difference"), lines)
 
 
+@functools.cache
+def loop_speeds(name: str) -> dict[str, dict[str, float]]:
+    """The rows of a table that is kept as a file, by model."""
+    found: dict[str, dict[str, float]] = pandas.read_csv(RESULTS / name / "table.csv").set_index("model").to_dict("index")
+    return found
+
+
 def training_speed_table() -> str:
     lines = []
     for model in FAMILIES:
-        found = row(TRAINING_SPEED, model=model)
+        found = loop_speeds(TRAINING_SPEED)[model]
         pair = [[found[f"{column}{end}"] for end in ("", "_low", "_high")] for column in ("loop_of_bound", "loop_over_plain")]
         lines.append([model, *(numbers.ratio(*values) for values in pair)])
     return table(("model", "loop / bare steps", "loop / plain loop"), lines)
@@ -245,18 +256,19 @@ def gate_in_bf16(n: int) -> str:
 
 def ten_epochs_4m() -> str:
     """Minutes of gMLP's training loop in bf16."""
-    return numbers.significant(10 * 45_000 / row(TRAINING_SPEED_4M, model="gmlp")["loop_images_per_s"] / 60)
+    return numbers.significant(10 * 45_000 / loop_speeds(TRAINING_SPEED_4M)["gmlp"]["loop_images_per_s"] / 60)
 
 
 def training_mfu_51m() -> str:
     """Share of the ceiling that the run of training speed measured, under the same boot."""
-    assert run(TRAINED_51M).environment["boot"] == run(TRAINING_SPEED_4M).environment["boot"]
+    boot = json.loads((RESULTS / TRAINING_SPEED_4M / "environment.json").read_text())["boot"]
+    assert run(TRAINED_51M).environment["boot"] == boot
     found = row(TRAINED_51M)
-    return numbers.percent(found["train_flops"] / found["train_s"] / row(TRAINING_SPEED_4M, model="gmlp")["ceiling_flops_per_s"])
+    return numbers.percent(found["train_flops"] / found["train_s"] / loop_speeds(TRAINING_SPEED_4M)["gmlp"]["ceiling_flops_per_s"])
 
 
 def training_speed_other_host() -> str:
-    rates = {precision: row(name, model="gmlp")["loop_images_per_s"] for precision, name in TRAINING_SPEED_OTHER_HOST.items()}
+    rates = {precision: loop_speeds(name)["gmlp"]["loop_images_per_s"] for precision, name in TRAINING_SPEED_OTHER_HOST.items()}
     fp32, bf16 = (numbers.whole(round(rate)) for rate in rates.values())
     return f"{fp32} images a second in fp32, {bf16} in bf16"
 
@@ -264,7 +276,7 @@ def training_speed_other_host() -> str:
 def training_speed_4m_table() -> str:
     lines = []
     for model in FAMILIES:
-        found = row(TRAINING_SPEED_4M, model=model)
+        found = loop_speeds(TRAINING_SPEED_4M)[model]
         rate = numbers.whole(round(found["loop_images_per_s"]))
         over = [[found[f"{column}{end}"] for end in ("", "_low", "_high")] for column in ("loop_over_plain", "loop_over_timm")]
         lines.append([model, rate, numbers.percent(found["training_mfu"]), *(numbers.ratio(*values) for values in over)])
