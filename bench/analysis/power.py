@@ -44,7 +44,6 @@ MAX_NUM = 1000
 MAX_ASKED = 30
 """The largest number of seeds or rounds that is proposed for a run."""
 MAX_ITEMS = 1_000_000
-TARGET = "judged against the fastest peer"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,9 +247,7 @@ def needs_of(
         found = [effect for effect in effects if effect.measure.name == prediction.measure and is_about(prediction, effect.contrast)]
         is_lost = sum(is_about(prediction, contrast) for contrast in contrasts) > len(found)
         is_withheld = bool(caveat) and verdict.claim.timed
-        if prediction.is_target:
-            yield Need(prediction=prediction, verdict=verdict, obstacle=TARGET)
-        elif not found or is_lost or is_withheld or any(effect.caveat for effect in found):
+        if not found or is_lost or is_withheld or any(effect.caveat for effect in found):
             yield Need(prediction=prediction, verdict=verdict, effect=found[0] if found else None, obstacle=verdict.reason)
         else:
             noises = [noise_of(effect, observed, spreads(effect.measure)) for effect in found]

@@ -126,7 +126,7 @@ def exponent(of: Runs, shorter: int, cells: Iterable[str], column: str = "latenc
 def num_outcomes(of: Runs, *parts: str) -> Counter[str]:
     known = together(of)
     pairs = zip(known.prediction_verdicts, known.predictions, strict=True)
-    return Counter(verdict.answer for verdict, asked in pairs if not asked.is_target and (not parts or asked.part in parts))
+    return Counter(verdict.answer for verdict, asked in pairs if not parts or asked.part in parts)
 
 
 def outcomes(of: Runs, *parts: str) -> str:

@@ -18,14 +18,14 @@ from bench.analysis.effects import QUALITIES, Effect, place_text
 from bench.analysis.frame import incomplete, work_text
 from bench.analysis.front import GROUP, accuracies_of
 from bench.analysis.growth import PEAK
-from bench.analysis.peers import PeerComparison
+from bench.analysis.peers import FASTEST_PEER, PeerComparison
 from bench.analysis.series import row_values
 from bench.analysis.significance import Comparison
 from bench.analysis.study import Study
 from bench.analysis.unlike_sizes import unlike_planned, unlike_sizes
 from bench.report.sections import winners
 from bench.report.sections.wording import configurations_text, effect_text, join_names, size_note, spell_out_model
-from bench.spec import FASTEST_PEER, MEASURES, Plan
+from bench.spec import MEASURES, Plan
 
 MAX_SENTENCES = 3
 MAX_EFFECTS, MAX_NAMED = 3, 2
