@@ -8,8 +8,9 @@ faster than the one that torch chooses. At one shape and equal tokens per batch,
 their linear terms decide; at n = 4097 gMLP is slower, since its n^2 term has one and a half times as many multiply-adds, on
 unaligned rows. gMLP leads on CIFAR-10 at 4M parameters, as it does on a CPU at 300k. Ten epochs of 51M parameters take 35 to
 45 s, most of it the launches of some 255 operators a step, and a third of that as CUDA graphs, with equal accuracy. Our
-gMLP-S and DeiT-S take no longer than timm's. At n = 16,384 linear attention and Toeplitz gates by FFT take less than half of
-fused attention's time. Compilation saves gMLP at least a fifth: it fuses the element-wise work around the gate.
+gMLP-S takes less time than timm's, and our DeiT-S as long, within 5 %. At n = 16,384 linear attention and Toeplitz gates by
+FFT take less than half of fused attention's time. Compilation saves gMLP at least a fifth: it fuses the element-wise work
+around the gate.
 
 The parts are in order of value: with --minutes they run one after the other, as far as the time allows, and the same command
 goes on. All models of a part have heads of 64 channels, as published ViTs have, unless they are trained at 17 tokens.
@@ -172,26 +173,8 @@ PREDICTIONS = (
     on_gpu(HEADLINE, GMLP, "higher", 0.1, "more multiply-adds in its n^2 term, on unaligned rows", n=4097),
     Prediction(part=LARGE, arm="gMLP, steps as a CUDA graph", expected="equal", by=0.02, because="the same steps, replayed", device="cuda"),
     Prediction(part=CIFAR, arm=GMLP, expected="higher", by=0.02, because="as on a CPU at 300k", device="cuda"),
-    Prediction(
-        part=PUBLISHED,
-        arm="our gMLP-S",
-        against="timm's gMLP-S",
-        measure="latency_ms",
-        expected="lower",
-        at_most=1.0,
-        because="the batched product needs no transposed copies",
-        device="cuda",
-    ),
-    Prediction(
-        part=PUBLISHED,
-        arm="our DeiT-S",
-        against="timm's DeiT-S",
-        measure="latency_ms",
-        expected="lower",
-        at_most=1.0,
-        because="the same operators",
-        device="cuda",
-    ),
+    on_gpu(PUBLISHED, "our gMLP-S", "lower", 0.0, "the batched product needs no transposed copies", against="timm's gMLP-S"),
+    on_gpu(PUBLISHED, "our DeiT-S", "equal", 0.05, "the same operators", against="timm's DeiT-S"),
     on_gpu(EXPLICIT, MATH, "higher", 1.0, "scores are written to memory and read again", n=4097),
     on_gpu(ESCAPE, "linear attention", "lower", 0.5, "linear in n", n=16384),
     on_gpu(ESCAPE, "Toeplitz gates", "lower", 0.5, "n log n", n=16384),

@@ -331,16 +331,8 @@ MEASURES = {
         Measure(name="latency_ms", title="latency", is_ratio=True, timed=True),
         Measure(name="activation_bytes", title="activations", is_ratio=True),
         Measure(name="train_flops", title="training FLOPs", is_ratio=True),
-        Measure(name="output_error", title="output error", is_ratio=False),
     )
 }
-
-
-FASTEST_PEER, EVERY_ARM = "the fastest peer", "every arm"
-"""Sides of a prediction that are not a single arm.
-
-The fastest peer is the one with the shortest median time at each length and batch size; every arm means all arms of the part.
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -348,16 +340,13 @@ class Prediction:
     """The effect that an ablation expects between two arms.
 
     `part`: name of the part.
-    `arm`: name of the arm, or EVERY_ARM.
-    `against`: the other arm, or FASTEST_PEER; empty for the part's baseline.
+    `arm`: name of the arm.
+    `against`: the other arm; empty for the part's baseline.
     `measure`: a name in MEASURES.
     `expected`: `higher` or `lower` by more than `by`, or `equal` within `by`.
     `by`: the smallest effect that counts: a difference in accuracy or score, or a fraction of a cost ratio (0.05 is 5 %).
     `seq_len`: the length it holds for; None for every length.
     `because`: the reason.
-    `at_most`: a bound on the ratio or error itself, instead of `by`.
-    `mean`: whether `at_most` bounds the geometric mean over `places`.
-    `places`: (seq_len, batch size) pairs that the bound covers; a run of other pairs cannot support it.
     `device`: the device that it is for, such as `cpu`; empty for any. A run on another device does not judge it.
 
     Raises ValueError if `expected` is unknown or `by` is negative.
@@ -371,20 +360,12 @@ class Prediction:
     by: float = 0.0
     seq_len: int | None = None
     because: str = ""
-    at_most: float | None = field(default=None, metadata=ADDED_LATER)
-    mean: bool = field(default=False, metadata=ADDED_LATER)
-    places: tuple[tuple[int, int], ...] = field(default=(), metadata=ADDED_LATER)
     device: str = field(default="", metadata=ADDED_LATER)
 
     def __post_init__(self) -> None:
         require_one_of("expected", self.expected, EXPECTATIONS)
         if self.by < 0:
             raise ValueError(f"by must be zero or more, not {self.by:g}")
-
-    @property
-    def is_target(self) -> bool:
-        """Return whether it compares our models with their peers."""
-        return self.against == FASTEST_PEER or self.arm == EVERY_ARM
 
 
 POOLED = "pooled unless one stands out"

@@ -157,7 +157,6 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     "a table that is not there": (*TASK[:-2], "text:nowhere.csv", "--seq", "17"),
     "a table of an unknown kind": (*TASK[:-2], "text:nowhere.xlsx", "--seq", "17"),
     "a folder of images that is not there": (*TASK[:-2], "images:nowhere", "--seq", "17"),
-    "training speed without a task": (*RUN, "--metrics", "training_speed"),
     "checkpoints of no training": (*RUN, "--checkpoints", "large"),
     "too few trials to bracket": (*TASK, "17", "--metrics", "accuracy", "--lr-trials", "2"),
     "weight decays without rates": (*TASK, "17", "--metrics", "accuracy", "--decay-trials", "3"),

@@ -14,7 +14,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 COMMITTED = {
     "2026-11-20": (
         *("main_job", "three_families", "cifar10_17", "cifar10_65", "digits", "recall", "copy"),
-        *("control", "control_cifar10", "training_speed", "published_pairs"),
+        *("control", "control_cifar10", "published_pairs"),
     ),
     "2026-11-21": ("vision_recipe", "reverse", "reverse_longer"),
     "2026-11-22": ("longest_kept", "cifar10_65_kept", "three_families_kept"),

@@ -5,7 +5,6 @@ supported, refuted or undecided. Intervals hold jointly for the comparisons that
 
 - gMLP's speed against ViT's: Bonferroni over the lengths of one scope. The claim is about every length of a scope; other scopes do not answer it.
 - Predictions: Bonferroni over all effects on one measure in the run, because a reader compares all of them.
-- Targets against the peers: Bonferroni over every cell of the run. The geometric mean of a part has one plain 95 % interval.
 - Fits to n and differences in accuracy: plain 95 % intervals.
 
 The ranking (`bench.analysis.ranking`) names the fastest of many models, so it corrects for all pairs of the table. A pair may therefore be decided
@@ -60,17 +59,12 @@ class Claim:
         """Whether the claim is about latency."""
         return self.metric.startswith("latency")
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether one comparison of outputs answers the claim, without rounds."""
-        return self.metric == "output_error"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
     """A named figure behind a verdict.
 
-    `unit`: ratio, difference, share, exponent, length or error.
+    `unit`: ratio, difference, share, exponent or length.
     """
 
     name: str
@@ -134,9 +128,9 @@ def answer_to_all(answers: Collection[str], *, complete: bool = True) -> str:
 def withheld(verdict: Verdict, caveat: str, *, quick: bool) -> Verdict:
     """Make an answer undecided if the run may not decide it.
 
-    A quick run decides only exact claims; a run with a `caveat` decides nothing timed.
+    A quick run decides nothing; another run with a `caveat` decides nothing timed.
     """
-    withholds = (quick and not verdict.claim.is_exact) or (caveat and verdict.claim.timed)
+    withholds = quick or (caveat and verdict.claim.timed)
     if not verdict.decided or not withholds:
         return verdict
     return dataclasses.replace(verdict, answer=UNDECIDED, reason=f"{caveat} Otherwise: {verdict.answer}. {verdict.reason}".strip())

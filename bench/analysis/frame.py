@@ -48,9 +48,6 @@ NUMBER_COLUMNS = (
     *("activation_bytes", "rss_bytes", "energy_j", "accuracy", "accuracy_low", "accuracy_high", "accuracy_top5", "train_accuracy"),
     *("exact_accuracy", "exact_accuracy_low", "exact_accuracy_high", "perplexity", "perplexity_low", "perplexity_high"),
     *("score", "score_low", "score_high", "num_seeds", "train_s", "train_images_per_s", "train_flops", "learning_rate", "num_trials"),
-    *("loop_images_per_s", "plain_images_per_s", "loop_of_bound", "loop_of_bound_low", "loop_of_bound_high"),
-    *("loop_over_plain", "loop_over_plain_low", "loop_over_plain_high", "training_mfu"),
-    *("timm_images_per_s", "loop_over_timm", "loop_over_timm_low", "loop_over_timm_high"),
     *("ceiling_flops_per_s", "ceiling_bytes_per_s", *ROOFLINE),
 )
 

@@ -16,15 +16,17 @@ from bench.intervals import LEVEL, Interval, joint_level, ratio_over_rounds, rou
 from bench.measure.engines import EAGER
 from bench.numbers import is_empty
 from bench.running.timings import Timings
-from bench.spec import FASTEST_PEER, MEASURED, Part
+from bench.spec import MEASURED, Part
 
 OURS = "ours"
 BEST_ARM = "ours, best engine"
 SHIPPED = "best engine / as shipped"
-"""The kind of pair that the targets are about.
+"""The first kind of pair.
 
 Ours runs with its best engine; the peer runs eager, as a user gets it.
 """
+FASTEST_PEER = "the fastest peer"
+"""The peer with the shortest median time at each place."""
 Row = Mapping[str, Any]
 LogRatios = Mapping[int, float]
 """Log of our time over the peer's, by round."""
@@ -41,7 +43,6 @@ class PeerPlace:
     family: str
     phase: str
     dtype: str
-    device: str
     seq_len: int
     batch_size: int
 
@@ -63,11 +64,6 @@ class Contender:
     @property
     def cell_id(self) -> str:
         return str(self.row["cell_id"])
-
-    @property
-    def is_reference(self) -> bool:
-        """Whether all other outputs are compared with this one."""
-        return self.side == OURS and self.engine == EAGER
 
     @property
     def output_error(self) -> float | None:
@@ -197,16 +193,11 @@ def both_with(engine: str) -> str:
     return f"both {engine}"
 
 
-def mean_ratio(pairs: Sequence[PeerPair]) -> Interval | None:
+def mean_ratio(found: Sequence[LogRatios]) -> Interval | None:
     """Return the geometric mean ratio over pairs.
 
     Each round that has every pair gives one mean; the t-interval is over these rounds. None below two.
     """
-    return mean_of_logs([pair.logs for pair in pairs])
-
-
-def mean_of_logs(found: Sequence[LogRatios]) -> Interval | None:
-    """Return the geometric mean of log ratios by round, as `mean_ratio`."""
     common = sorted(set.intersection(*(set(logs) for logs in found))) if found else []
     return ratio_over_rounds([statistics.fmean(logs[place] for logs in found) for place in common])
 
@@ -237,7 +228,6 @@ def _place(part: Part, row: Row, rows: Mapping[str, Row]) -> PeerPlace:
         family=family,
         phase=str(row["phase"]),
         dtype=str(row["dtype"]),
-        device=str(row["device"]),
         seq_len=int(row["seq_len"]),
         batch_size=int(row["batch_size"]),
     )
@@ -269,7 +259,7 @@ def _pairs(place: PeerPlace, found: Sequence[Contender], timings: Timings) -> It
 
 def _pair(place: PeerPlace, kind: str, ours: Contender, theirs: Contender, timings: Timings) -> PeerPair:
     logs = timings.log_ratios(ours.cell_id, theirs.cell_id)
-    return PeerPair(place=place, peer=theirs.side, kind=kind, ours=ours, theirs=theirs, logs=logs, ratio=mean_of_logs([logs]))
+    return PeerPair(place=place, peer=theirs.side, kind=kind, ours=ours, theirs=theirs, logs=logs, ratio=mean_ratio([logs]))
 
 
 def _against_fastest(place: PeerPlace, pairs: Sequence[PeerPair], timings: Timings) -> PeerPair | None:
@@ -311,7 +301,7 @@ def _mean(peer: str, kind: str, pairs: Sequence[PeerPair], planned: Sequence[Pee
         phase=planned[0].phase,
         peer=peer,
         kind=kind,
-        ratio=mean_ratio(measured),
+        ratio=mean_ratio([pair.logs for pair in measured]),
         num_places=len(measured),
         num_planned=len(planned),
     )

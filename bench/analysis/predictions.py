@@ -16,21 +16,17 @@ from bench.spec import EQUAL, HIGHER, MEASURES, Prediction
 def claim_of(prediction: Prediction) -> Claim:
     """Return a prediction as a claim in words.
 
-    Examples: `accuracy higher by more than 0.02`, `latency equal within 5 %`, `geometric mean of latency ratio at most 0.6`.
+    Examples: `accuracy higher by more than 0.02`, `latency equal within 5 %`.
     """
     measure = MEASURES[prediction.measure]
-    if prediction.at_most is not None:
-        bound = f"{measure.title}{' ratio' if measure.is_ratio else ''} at most {prediction.at_most:g}"
-        text = f"geometric mean of {bound}" if prediction.mean else f"{bound} in every configuration"
-    else:
-        by = f"{100 * prediction.by:g} %" if measure.is_ratio else f"{prediction.by:g}"
-        more = f" within {by}" if prediction.expected == EQUAL else (f" by more than {by}" if prediction.by else "")
-        where = f" at n = {prediction.seq_len}" if prediction.seq_len is not None else ""
-        text = f"{measure.title} {prediction.expected}{more}{where}"
+    by = f"{100 * prediction.by:g} %" if measure.is_ratio else f"{prediction.by:g}"
+    more = f" within {by}" if prediction.expected == EQUAL else (f" by more than {by}" if prediction.by else "")
+    where = f" at n = {prediction.seq_len}" if prediction.seq_len is not None else ""
+    text = f"{measure.title} {prediction.expected}{more}{where}"
     return Claim(question=text, metric=measure.name, because=prediction.because)
 
 
-def unanswered(prediction: Prediction, reason: str) -> Verdict:
+def _unanswered(prediction: Prediction, reason: str) -> Verdict:
     """Return an undecided verdict; the judges replace its fields."""
     about = " against ".join(filter(None, (prediction.arm, prediction.against)))
     return Verdict(claim=claim_of(prediction), about=about, scope={"part": prediction.part}, answer=UNDECIDED, reason=reason)
@@ -39,16 +35,13 @@ def unanswered(prediction: Prediction, reason: str) -> Verdict:
 def answer_to(prediction: Prediction, estimate: Interval) -> str:
     """Judge one effect.
 
-    An interval that touches a bound supports `equal` and `at_most`, but not `higher` or `lower`.
+    An interval that touches a bound supports `equal`, but not `higher` or `lower`.
     """
-    is_inclusive = prediction.at_most is not None or prediction.expected == EQUAL
-    return answer_of(estimate, *_supporting_bounds(prediction), inclusive=is_inclusive)
+    return answer_of(estimate, *_supporting_bounds(prediction), inclusive=prediction.expected == EQUAL)
 
 
 def _supporting_bounds(prediction: Prediction) -> tuple[float, float]:
     """Return the bounds between which a whole interval supports a prediction."""
-    if prediction.at_most is not None:
-        return -math.inf, prediction.at_most
     is_ratio = MEASURES[prediction.measure].is_ratio
     above = 1 + prediction.by if is_ratio else prediction.by
     below = 1 / above if is_ratio else -prediction.by
@@ -69,10 +62,10 @@ def judge_prediction(prediction: Prediction, contrasts: Sequence[Contrast], effe
     measure = MEASURES[prediction.measure]
     asked = [contrast for contrast in contrasts if is_about(prediction, contrast)]
     if not asked:
-        return unanswered(prediction, "not in this run")
+        return _unanswered(prediction, "not in this run")
     found = [effect for effect in effects if effect.contrast in asked and effect.measure == measure]
     if not found:
-        return unanswered(prediction, f"{measure.title} was not measured for both variants")
+        return _unanswered(prediction, f"{measure.title} was not measured for both variants")
     # a place where one arm diverged has no effect, yet must keep the prediction from being supported
     lost = [contrast.place for contrast in asked if contrast not in [effect.contrast for effect in found]]
     reasons = [f"{f'{place_text(place)}: ' if place else ''}{measure.title} is missing for one variant or both" for place in lost]
@@ -82,7 +75,7 @@ def judge_prediction(prediction: Prediction, contrasts: Sequence[Contrast], effe
         by_answer = {answer: [effect for at, effect in zip(answers, found, strict=True) if at == answer] for answer in answers}
         reasons = [f"{answer} at {' and '.join(place_text(e.contrast.place) for e in members)}" for answer, members in by_answer.items()]
     return dataclasses.replace(
-        unanswered(prediction, "; ".join(dict.fromkeys(reasons))),
+        _unanswered(prediction, "; ".join(dict.fromkeys(reasons))),
         answer=answer_to_all(answers, complete=not lost),
         estimates=tuple(Estimate(name=place_text(e.contrast.place), value=e.estimate, unit=measure.unit) for e in found),
         cells=tuple(dict.fromkeys(itertools.chain.from_iterable(effect.contrast.cells for effect in found))),

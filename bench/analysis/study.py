@@ -22,8 +22,6 @@ from bench.analysis.equal_budget import CurveGroup, equal_budgets
 from bench.analysis.evidence import Evidence, is_subject, mixes_all
 from bench.analysis.frame import cells, prepare, varying
 from bench.analysis.growth import Growth, growth_of
-from bench.analysis.kernel_shares import KernelShare, kernel_shares
-from bench.analysis.peer_targets import absent_arms, judge_target, with_targets
 from bench.analysis.peers import PeerComparison, compare_peers
 from bench.analysis.predictions import judge_prediction
 from bench.analysis.quadratic_terms import HeldBytes, held_bytes, quadratic_home
@@ -210,11 +208,9 @@ class Study:
     def predictions(self) -> Sequence[Prediction]:
         """The predictions of the plan's question.
 
-        A prediction that names no other arm is compared with the part's baseline. With peers, the speed targets come first. Predictions for another
-        device are left out.
+        A prediction that names no other arm is compared with the part's baseline. Predictions for another device are left out.
         """
-        found = self.plan.question.predictions if self.plan.question else ()
-        asked = with_targets(found, self.plan.parts) if self.peers else found
+        asked = self.plan.question.predictions if self.plan.question else ()
         devices = {"", *(planned.cell.workload.device for planned in self.plan.cells)}
         return with_baselines([prediction for prediction in asked if prediction.device in devices], self.plan.parts)
 
@@ -265,23 +261,13 @@ class Study:
     @functools.cached_property
     def prediction_verdicts(self) -> Sequence[Verdict]:
         """Verdicts on the predictions, in their order."""
-        found = [
-            judge_target(prediction, self.peers, absent_arms(prediction.part, self.predictions, self.plan.parts))
-            if self.peers and prediction.is_target
-            else judge_prediction(prediction, self.contrasts, self.effects)
-            for prediction in self.predictions
-        ]
+        found = [judge_prediction(prediction, self.contrasts, self.effects) for prediction in self.predictions]
         return [withheld(verdict, self.caveat, quick=self.plan.settings.quick) for verdict in found]
 
     @functools.cached_property
     def peers(self) -> PeerComparison | None:
         """Our models against peers; None if the run has no peers."""
         return compare_peers(self.plan.parts, self.row_by_cell, self.timings) if self._has_arms else None
-
-    @functools.cached_property
-    def kernel_shares(self) -> Sequence[KernelShare]:
-        """The part of attention's speed that is due to kernels."""
-        return kernel_shares(self.peers, self.timings) if self.peers else ()
 
 
 def study(*runs: StoredRun, name: str = "") -> Study:

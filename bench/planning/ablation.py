@@ -18,8 +18,6 @@ from bench.planning.request import Request, needs_task
 from bench.planning.tuning import ACCURACY
 from bench.planning.values import entries, several, whole_number
 from bench.spec import (
-    EVERY_ARM,
-    FASTEST_PEER,
     ONE_INTERVAL,
     POOLED,
     Ablation,
@@ -254,7 +252,7 @@ def _require_known(name: str, ablation: Ablation) -> None:
         if not known:
             raise catalog.unknown("part", prediction.part, tuple(sorted({part for part, _ in arms})), file)
         for arm in (prediction.arm, *filter(None, (prediction.against,))):
-            if arm not in (*known, FASTEST_PEER, EVERY_ARM):
+            if arm not in known:
                 raise catalog.unknown(f"arm of part {prediction.part!r}", arm, known, file)
 
 

@@ -72,7 +72,6 @@ COMPILE_S = 20.0
 
 Assumed, not measured.
 """
-TRAINING_SPEED = "training_speed"
 ENERGY, ENERGY_WINDOW_S = "energy", 5.0
 TRAIN_PHASE_FACTOR = 3
 RUN_OVERHEAD_S = 10.0
@@ -286,11 +285,7 @@ def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan, pilots: Ma
         pilot.call_s if pilot else estimated_step_seconds(planned, plan.settings),
         JOB_OVERHEAD_S["cpu" if job.metric in COUNTED_METRICS else work.device],
     )
-    metric = catalog.load("metrics", job.metric)
-    repeat: str = metric.REPEAT
-    if job.metric == TRAINING_SPEED:
-        num_steps: int = metric.TRAINING_STEPS
-        return overhead_s + num_steps * step_s * (1 if work.phase == "train" else TRAIN_PHASE_FACTOR)
+    repeat: str = catalog.load("metrics", job.metric).REPEAT
     if _is_training(job):
         recipe = job.recipe or base_recipe(planned.cell, plan)
         seconds = _training_flops(planned, recipe) / _training_flops_per_s(work.device, recipe, plan.settings)

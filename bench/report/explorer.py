@@ -23,10 +23,6 @@ TIMES = {
     "device_latency_ms": "device time (ms)",
     "train_s": "training time (s)",
     "train_images_per_s": "items trained/s",
-    "loop_of_bound": "loop / bare steps",
-    "loop_over_plain": "loop / plain loop",
-    "loop_over_timm": "loop / timm's loop",
-    "training_mfu": "MFU of the loop",
     "mfu": "MFU",
     "roofline_share": "share of the roofline",
     "energy_j": "energy (J)",
@@ -58,7 +54,7 @@ BOUNDS = {
     "throughput_per_s": ("throughput_low_per_s", "throughput_high_per_s"),
     "energy_j": ("energy_low_j", "energy_high_j"),
 }
-FRACTIONS = ("flops_quadratic_share", "accuracy", "train_accuracy", "exact_accuracy", "score", "mfu", "training_mfu", "roofline_share")
+FRACTIONS = ("flops_quadratic_share", "accuracy", "train_accuracy", "exact_accuracy", "score", "mfu", "roofline_share")
 """Columns that start on a linear axis; all others start logarithmic."""
 DIMENSIONS = {
     "run": "run",

@@ -28,7 +28,7 @@ from bench.report.document import (
 )
 from bench.report.explorer import explorer_data
 from bench.report.sections import winners
-from bench.report.sections.ablation import PREDICTIONS_CAPTION, TARGETS_CAPTION, effect_blocks
+from bench.report.sections.ablation import PREDICTIONS_CAPTION, effect_blocks
 from bench.report.sections.answer import answer_sentences, question_of
 from bench.report.sections.curve_fits import fits_blocks
 from bench.report.sections.equal_budget import equal_budget_blocks
@@ -145,8 +145,7 @@ def _claims(study: Study) -> tuple[Block, ...]:
     """
     blocks: list[Block] = []
     if study.prediction_verdicts:
-        targets = f" {TARGETS_CAPTION}" if any(prediction.is_target for prediction in study.predictions) else ""
-        blocks += [Claims(items=claim_lines(study.prediction_verdicts)), Paragraph(text=f"{PREDICTIONS_CAPTION}{targets}")]
+        blocks += [Claims(items=claim_lines(study.prediction_verdicts)), Paragraph(text=PREDICTIONS_CAPTION)]
     if not study.prediction_verdicts or any(verdict.decided for verdict in study.verdicts):
         absent = claim_lines([verdict for verdict in study.verdicts if lacks_data(verdict, study.frame)])
         others = [other for verdict in study.verdicts for other in verdict.others if not lacks_data(other, study.frame)]

@@ -165,15 +165,6 @@ TRAINING = (
     number("learning_rate", "learning rate", numbers.significant),
     number("num_trials", "trials", numbers.whole),
 )
-TRAINING_SPEED = (
-    number("loop_images_per_s", "loop, items/s", numbers.count),
-    Column(header="loop / bare steps", text=_ratio("loop_of_bound"), key="loop_of_bound"),
-    number("plain_images_per_s", "plain loop, items/s", numbers.count),
-    Column(header="loop / plain loop", text=_ratio("loop_over_plain"), key="loop_over_plain"),
-    number("timm_images_per_s", "timm's loop, items/s", numbers.count),
-    Column(header="loop / timm's loop", text=_ratio("loop_over_timm"), key="loop_over_timm"),
-    number("training_mfu", "MFU of the loop", numbers.percent),
-)
 
 
 def rows_table(frame: pandas.DataFrame) -> Table:
@@ -183,7 +174,7 @@ def rows_table(frame: pandas.DataFrame) -> Table:
     """
     columns = (
         *(MODEL, VARIANT, LENGTH, *_size_columns(frame), *work_columns(frame), PARAMS),
-        *(*COST, *TRAINING, *TRAINING_SPEED, *SHAPE, number("num_rounds", "rounds", numbers.whole)),
+        *(*COST, *TRAINING, *SHAPE, number("num_rounds", "rounds", numbers.whole)),
         *(STATUS, plain("cell_id")),
     )
     return table(frame, columns, keep=("model", "n", "status"))
@@ -192,7 +183,6 @@ def rows_table(frame: pandas.DataFrame) -> Table:
 def summary_table(frame: pandas.DataFrame) -> Table:
     """Return the short table of a run for the terminal, the most important columns first."""
     size = (plain("size"),) if frame["size"].nunique() > 1 else ()
-    quality = (ACCURACY, SCORE, TRAINING_SPEED[1], TRAINING_SPEED[3])
     columns = (
         MODEL,
         LENGTH,
@@ -202,7 +192,7 @@ def summary_table(frame: pandas.DataFrame) -> Table:
         MARKED_LATENCY,
         _ratio_column(frame),
         MEMORY,
-        *quality,
+        *(ACCURACY, SCORE),
         FLOPS,
         PARAMS,
     )

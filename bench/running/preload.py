@@ -25,7 +25,6 @@ import bench.peers.families.python
 import bench.peers.families.timm
 import bench.peers.families.torchvision
 import bench.running.worker
-import bench.training.baselines
 import bench.training.loop
 from bench import catalog
 

@@ -40,9 +40,6 @@ MFU = "mfu"
 
 Source: Chowdhery et al., PaLM, 2022, appendix B.
 """
-TRAINING_MFU = "training_mfu"
-"""The same for the training loop, at its rate in the metric `training_speed`."""
-WITH_TRAINING_MFU = {"training_speed", "ceiling"}
 WITH_ROOFLINE = {"latency", "ceiling"}
 """The metrics needed for the roofline columns."""
 UNMEASURED = "unmeasured"
@@ -82,7 +79,6 @@ def _all_rows(run: StoredRun) -> pd.DataFrame:
             by_subject[record.subject_id].append(record)
     columns = [*IDENTITY, *(c for metric in run.plan.metrics for c in catalog.load("metrics", metric).COLUMNS)]
     columns += [MFU] if "latency" in run.plan.metrics else []
-    columns += [TRAINING_MFU] if set(run.plan.metrics) >= WITH_TRAINING_MFU else []
     columns += ROOFLINE if set(run.plan.metrics) >= WITH_ROOFLINE else ()
     search = Search(run.plan, run.records)
     rows = [_row(planned, run.plan, by_subject, search) for planned in run.plan.cells]
@@ -270,9 +266,6 @@ def _row(planned: PlannedCell, plan: Plan, by_subject: Mapping[str, Sequence[Rec
             row.update(_summary(metric, found))
     latency_ms, ceiling = row.get("latency_ms"), row.get("ceiling_flops_per_s")
     row[MFU] = None if latency_ms is None or ceiling is None else step_flops(planned) * MS_PER_S / latency_ms / ceiling
-    if ceiling is not None and row.get("loop_images_per_s") is not None:
-        item_flops = planned.sizing.cost.train_flops().at(planned.cell.model.shape.seq_len)
-        row[TRAINING_MFU] = item_flops * row["loop_images_per_s"] / ceiling
     if measured.keys() >= WITH_ROOFLINE:
         row.update(roofline_of(planned, measured["latency"], measured["ceiling"]))
     trained = is_trained(planned.cell, plan)

@@ -40,11 +40,10 @@ class TrainingData:
         return replace(self, **moved)
 
 
-def load_training_data(model: ModelSpec, task: str, recipe: Recipe, *, seed: int, prepares: bool = True) -> TrainingData:
-    """Load a task's data as the model reads them.
+def load_training_data(model: ModelSpec, task: str, recipe: Recipe, *, seed: int) -> TrainingData:
+    """Load a task's data as the model reads them; images are cut into patches beforehand if no augmentation changes them.
 
     `seed`: draws the validation items if the task has no validation split.
-    `prepares`: cut images into patches once beforehand, if no augmentation changes them.
 
     Raises RequestError if the model's seq_len does not fit the task or the data are missing, ValueError if the model was built for another task.
     """
@@ -62,15 +61,12 @@ def load_training_data(model: ModelSpec, task: str, recipe: Recipe, *, seed: int
     else:
         learned, held_out = split_validation(learned, recipe.validation_fraction, torch.Generator().manual_seed(seed))
     test = examples_of(splits.test)
-    if prepares:
-        whole = Reader(patch_side=reader.patch_side, mean=reader.mean, spread=reader.spread)
-        # a teacher needs whole images to augment, even if its student does not
-        learned = reader.prepare(learned) if recipe.teacher == NO_TEACHER else learned
-        held_out, test = whole.prepare(held_out), whole.prepare(test)
+    whole = Reader(patch_side=reader.patch_side, mean=reader.mean, spread=reader.spread)
     return TrainingData(
-        learned=learned,
-        held_out=held_out,
-        test=test,
+        # a teacher needs whole images to augment, even if its student does not
+        learned=reader.prepare(learned) if recipe.teacher == NO_TEACHER else learned,
+        held_out=whole.prepare(held_out),
+        test=whole.prepare(test),
         reader=reader,
         answers=info.answers,
         num_classes=info.num_classes,

@@ -115,18 +115,6 @@ def test_every_cell_of_the_subject_gets_the_medians_and_its_mfu() -> None:
         assert row["mfu"] == pytest.approx(32 * flops.at(each.cell.model.shape.seq_len) / 0.002 / ceiling_flops)
 
 
-def test_the_loops_rate_has_an_mfu_too() -> None:
-    plan = planned(task="digits", metrics="params,ceiling,training_speed")
-    rates = {f"{way}_images_per_s": (100.0,) for way in ("loop", "bound", "plain")}
-    speed = Outcome(status="measured", samples=rates)
-    rows = rows_of(stored(plan, lambda job: speed if job.metric == "training_speed" else outcome_of(job))).set_index("cell_id")
-    for each in plan.cells:
-        flops = each.sizing.cost.train_flops().at(each.cell.model.shape.seq_len)
-        assert rows.loc[each.cell.cell_id]["training_mfu"] == pytest.approx(flops * 100.0 / 1e9)
-    assert rows_of(stored(plan, lambda job: None if job.metric == "ceiling" else speed))["training_mfu"].isna().all()
-    assert "training_mfu" not in rows_of(stored(planned(), outcome_of))
-
-
 @pytest.mark.parametrize("missing", ["latency", "ceiling"])
 def test_without_latency_or_ceiling_there_is_no_mfu(missing: str) -> None:
     run = stored(planned(), lambda job: None if job.metric == missing else outcome_of(job))

@@ -25,7 +25,7 @@ from bench.report.last_runs import cost_of, listing
 from bench.running.folder import choose_folder
 from bench.running.store import parse_plan, start_run
 from bench.serialize import to_json
-from bench.spec import EVERY_ARM, FASTEST_PEER, MEASURES, ONE_INTERVAL, POOLED, Grid, Plan, Prediction, RequestError
+from bench.spec import MEASURES, ONE_INTERVAL, POOLED, Grid, Plan, Prediction, RequestError
 from tests.requested import parse_request
 
 NAMES = catalog.names("ablations")
@@ -95,7 +95,7 @@ def lacks(prediction: Prediction, plan: Plan, grid: Grid) -> str:
     part = next(part for part in plan.parts if part.name == prediction.part)
     lengths = {p.cell.cell_id: p.cell.model.shape.seq_len for p in plan.cells}
     arms = {arm.name: {lengths[cell] for cell in arm.cells} for arm in part.arms}
-    pair = [arm for arm in (prediction.arm, prediction.against or part.baseline) if arm not in (FASTEST_PEER, EVERY_ARM)]
+    pair = [prediction.arm, prediction.against or part.baseline]
     if strays := [arm for arm in pair if arm not in arms]:
         return f"arm {strays[0]}"
     if len(set(pair)) < len(pair):

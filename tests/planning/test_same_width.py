@@ -63,7 +63,7 @@ def test_otherwise_a_plan_has_no_parts(flags: dict[str, Any]) -> None:
 
 
 def test_at_one_width_they_read_the_same_and_nothing_is_trained() -> None:
-    metrics = "params,latency,accuracy,training_speed"
+    metrics = "params,latency,accuracy"
     plan = planned(seq="256", params="180k", sizing="free", task="copy", metrics=metrics)
     matched, beside = ([cell.cell for cell in plan.cells if cell.cell.cell_id in part.cells] for part in plan.parts)
     assert [{cell.workload.task for cell in cells} for cells in (matched, beside)] == [{"copy"}, {""}]

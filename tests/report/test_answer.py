@@ -57,14 +57,6 @@ def test_every_stored_run_has_a_question_and_a_short_answer(name: str) -> None:
     assert all(sentence.endswith(".") and len(sentence.split()) <= MAX_WORDS for sentence in sentences), sentences
 
 
-def test_a_run_of_training_speed_answers_by_the_other_loops() -> None:
-    found = study(read_run(RESULTS / "2026-11-25_cpu_training_speed_4m_bf16"))
-    assert question_of(found.plan) == "How fast is the training loop of gMLP, ViT and Transformer?"
-    plain, timm = answer_sentences(found)
-    assert "1.10 to 1.12 times as many items per second as a plain loop; more is shown in 3 of 3" in plain
-    assert "1.01 to 1.10 times as many items per second as timm's; more is shown in 1 of 3" in timm
-
-
 def test_the_answer_of_an_unfinished_run_says_how_much_there_is() -> None:
     stored = read_run(RESULTS / "2026-11-20_cpu_digits")
     kept = dataclasses.replace(stored, records=stored.records[:-1])

@@ -32,7 +32,6 @@ class Row:
     `text`: the value in words, right of the axis.
     `group`: heading above the rows that share it; empty without one.
     `dots`: single values behind the estimate, drawn below it.
-    `bound`: a limit that the estimate should stay below, drawn as a bar; None without one.
     """
 
     label: str
@@ -41,7 +40,6 @@ class Row:
     text: str
     group: str = ""
     dots: tuple[float, ...] = ()
-    bound: float | None = None
 
 
 def draw_forest(
@@ -115,8 +113,6 @@ def _draw_row(axis: Axes, place: int, row: Row, label: str) -> None:
             markersize=2.5,
             gid=f"dots-{place}",
         )
-    if row.bound is not None:
-        axis.plot([row.bound], [place], marker="|", color=INK, markersize=12, markeredgewidth=1.5, zorder=4, gid=f"bound-{place}")
     write_beside(axis, label, place, 0, -GAP, ha="right", color=INK)
     write_beside(axis, row.text, place, 1, GAP, ha="left", color=row.color)
 
@@ -137,7 +133,7 @@ def _limits(rows: Sequence[Row], neutral: float, band: float) -> tuple[float, fl
     to_axis, back = (math.log, math.exp) if neutral else (float, float)
     values = [neutral, *_around(neutral, band)]
     for row in rows:
-        values += [row.interval.estimate, *row.dots, *([row.bound] if row.bound is not None else [])]
+        values += [row.interval.estimate, *row.dots]
     marks = [to_axis(value) for value in values]
     ends = [end for row in rows for end in (row.interval.low, row.interval.high) if math.isfinite(end) and (end > 0 or not neutral)]
     stretch = MAX_STRETCH * ((max(marks) - min(marks)) or 1.0)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from bench import numbers
-from bench.analysis.peers import Mean, PeerComparison
+from bench.analysis.peers import FASTEST_PEER, Mean, PeerComparison
 from bench.analysis.study import Study
 from bench.report.charts.forest import Row, draw_forest
 from bench.report.charts.style import ROLES, TEAL, role_of
 from bench.report.document import FigureBlock
-from bench.spec import FASTEST_PEER
 
 CAPTION = (
-    "Our best engine over the fastest peer as shipped. Large dots: geometric means, each with its 95 % interval; small dots: single configurations; "
-    "bars: targets."
+    "Our best engine over the fastest peer as shipped. Large dots: geometric means, each with its 95 % interval. Small dots: single "
+    "configurations of size and batch."
 )
 
 
@@ -22,9 +21,8 @@ def draw_peers(study: Study) -> FigureBlock | None:
     means = [mean for mean in comparison.means if mean.peer == FASTEST_PEER and mean.ratio] if comparison else []
     if comparison is None or not means:
         return None
-    bounds = {p.part: p.at_most for p in study.predictions if p.mean and p.against == FASTEST_PEER}
     figure = draw_forest(
-        [_row(mean, comparison, bounds.get(mean.part)) for mean in means],
+        [_row(mean, comparison) for mean in means],
         neutral=1.0,
         band=0.0,
         axis_label="our time / fastest peer's (below 1: faster)",
@@ -49,7 +47,7 @@ def _dtype(mean: Mean, comparison: PeerComparison) -> str:
     return next(place.dtype for place in comparison.places if place.part == mean.part)
 
 
-def _row(mean: Mean, comparison: PeerComparison, bound: float | None) -> Row:
+def _row(mean: Mean, comparison: PeerComparison) -> Row:
     assert mean.ratio is not None
     cells = [pair for pair in comparison.fastest if pair.place.part == mean.part and pair.ratio]
     role = role_of(cells[0].place.family)
@@ -59,5 +57,4 @@ def _row(mean: Mean, comparison: PeerComparison, bound: float | None) -> Row:
         color=ROLES.get(role, TEAL),
         text=numbers.significant(mean.ratio.estimate),
         dots=tuple(pair.ratio.estimate for pair in cells if pair.ratio),
-        bound=bound,
     )

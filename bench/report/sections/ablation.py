@@ -23,12 +23,6 @@ PREDICTIONS_CAPTION = (
     "interval lies within the predicted range, refuted if the whole interval lies outside, and undecided otherwise. Intervals hold for all effects "
     "on one measure of this run together (Bonferroni, 95 %)."
 )
-TARGETS_CAPTION = (
-    "Predictions about the fastest peer and about output errors are the project's targets; today's targets also judge plans stored before targets "
-    "became predictions. A target stays undecided if configurations or a peer as shipped are missing, or if the run measured other configurations. "
-    "Intervals per configuration hold for all configurations together (Bonferroni); the interval of a geometric mean holds alone. Holm's test, by "
-    "which the answer counts faster configurations, is less strict than Bonferroni's intervals: it may show a difference whose interval contains 1."
-)
 NO_EFFECT = "no difference shown"
 Row = Mapping[str, Any]
 

@@ -18,14 +18,14 @@ from bench.analysis.effects import QUALITIES, Effect, place_text
 from bench.analysis.frame import incomplete, work_text
 from bench.analysis.front import GROUP, accuracies_of
 from bench.analysis.growth import PEAK
-from bench.analysis.peers import PeerComparison
+from bench.analysis.peers import FASTEST_PEER, PeerComparison
 from bench.analysis.series import row_values
 from bench.analysis.significance import Comparison
 from bench.analysis.study import Study
 from bench.analysis.unlike_sizes import unlike_planned, unlike_sizes
 from bench.report.sections import winners
 from bench.report.sections.wording import configurations_text, effect_text, join_names, size_note, spell_out_model
-from bench.spec import FASTEST_PEER, MEASURES, Plan
+from bench.spec import MEASURES, Plan
 
 MAX_SENTENCES = 3
 MAX_EFFECTS, MAX_NAMED = 3, 2
@@ -49,8 +49,6 @@ def question_of(plan: Plan) -> str:
         return plan.name
     named = [*models[:MAX_MODELS], *([f"{len(models) - MAX_MODELS} more"] if len(models) > MAX_MODELS else [])]
     best = [word for metric, word in (("latency", "fastest"), ("accuracy", "most accurate")) if metric in plan.metrics]
-    if "training_speed" in plan.metrics:
-        return f"How fast is the training loop of {join_names(named)}?"
     if len(models) == 1 or not best:
         several = len({planned.cell.model.shape.seq_len for planned in plan.cells}) > 1
         subject = "memory" if set(plan.metrics) == {"params", "memory"} else "cost"
@@ -73,7 +71,7 @@ def answer_sentences(study: Study) -> tuple[str, ...]:
         found = [*_shown_effects(study), *_predictions(study)]
     else:
         times = winners.sentences(study)
-        found = [*times, *(() if times else (*_failures(study), *_crossings(study), *_training_speed(study))), *_third(study)]
+        found = [*times, *(() if times else (*_failures(study), *_crossings(study))), *_third(study)]
         if times and study.caveat and not study.plan.settings.quick:
             found[0] = _after("On a noisy machine", found[0])
     if study.plan.settings.quick and found:
@@ -143,15 +141,6 @@ def _accuracy(study: Study) -> Iterator[str]:
     where = f"in {num} of {len(best)} comparisons"
     tested = "all are shown" if shown == num else f"{shown or 'none'} {'is' if shown < 2 else 'are'} shown"
     yield f"{spell_out_model(model)} has the highest mean accuracy on {tasks} {where}; {tested}{sizes}."
-
-
-def _training_speed(study: Study) -> Iterator[str]:
-    """State the loop's rate over the other loops', as a range over configurations, and where an interval shows more."""
-    for column, other in (("loop_over_plain", "a plain loop"), ("loop_over_timm", "timm's")):
-        if column in study.frame and len(found := study.frame[study.frame[column].notna()]):
-            num_shown = int((found[f"{column}_low"] > 1).sum())
-            shown = f"more is shown in {num_shown} of {len(found)}"
-            yield f"The training loop learns {numbers.span(found[column])} times as many items per second as {other}; {shown}."
 
 
 def _leads(first: str, members: pandas.DataFrame, comparisons: Sequence[Comparison]) -> bool:

@@ -105,10 +105,6 @@ def _by_metric(plan: Plan, num_rounds: str, counted_by: str) -> dict[str, str]:
             "at an end of its range, every model made another trial, beyond the end or between its best values. The winner was trained afresh, with "
             "other seeds, for the reported figures."
         ),
-        "training_speed": (
-            "Training speed: the loop, bare steps on prepared batches, the plain DataLoader loop and timm's loop take turns in one process. A ratio "
-            "is the median over pairs of neighbouring turns, then the geometric mean over rounds with its 95 % t-interval."
-        ),
     }
 
 

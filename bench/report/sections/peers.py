@@ -9,21 +9,19 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from bench import numbers
-from bench.analysis.kernel_shares import KernelShare
-from bench.analysis.peers import SHIPPED, Contender, Mean, PeerComparison, PeerPair, PeerPlace, both_with
+from bench.analysis.peers import FASTEST_PEER, SHIPPED, Contender, Mean, PeerComparison, PeerPair, PeerPlace, both_with
 from bench.analysis.study import Study
 from bench.intervals import Interval
 from bench.measure.engines import EAGER
 from bench.report.document import Block, Paragraph, TableBlock
-from bench.report.sections.verdicts import FIGURES, interval_json, interval_text
+from bench.report.sections.verdicts import interval_json, interval_text
 from bench.report.sections.wording import configurations_text
 from bench.report.tables import Table
-from bench.spec import FASTEST_PEER
 
 MEANS_CAPTION = (
     "Our time over the peer's: geometric means, each with a 95 % t-interval over the means of single rounds, then the number of configurations. "
-    "Peers run with our engine at some lengths only, so compare columns only if they cover the same configurations. Only the first column has a "
-    "target. In the others both sides run with one engine, which separates the effect of the code from the effect of the engine."
+    "Peers run with our engine at some lengths only, so compare columns only if they cover the same configurations. In all columns but the "
+    "first both sides run with one engine, which separates the effect of the code from the effect of the engine."
 )
 CELLS_CAPTION = (
     "Ours with its best engine against the fastest peer as shipped, the peer with the smallest median time in that row. Choosing the smallest "
@@ -34,13 +32,6 @@ PAIRS_CAPTION = (
     "Our time over the peer's, for every peer and configuration. The output error is the peer's largest error with our weights, over the largest "
     "output."
 )
-SHARES_CAPTION = (
-    "How much of the difference between spatial gating and attention comes from kernels. Ratios are the time of gMLP over ViT: as one peer ships "
-    "both, as built here with the best engines, and the quotient of the two (kernels). Above 1 attention is faster. The ratio with the best engines "
-    "is attributed to the architecture, the quotient to kernels. FLOPs: gMLP's over ViT's. A share above 100 % means that gating is faster with the "
-    "best kernels, a share below 0 that attention gained more from them. The share is left out if attention is not shown to be faster as shipped, "
-    "or if the interval of the kernel ratio contains 1."
-)
 EXCLUDED_CAPTION = "These configurations enter no ratio and no mean, because their answers differ or their measurements are incomplete."
 
 
@@ -49,7 +40,7 @@ def peer_blocks(study: Study) -> tuple[Block, ...]:
     comparison = study.peers
     if comparison is None:
         return ()
-    return (Paragraph(text=summary(comparison)), *_tables(comparison, study.kernel_shares, study.caveat))
+    return (Paragraph(text=summary(comparison)), *_tables(comparison, study.caveat))
 
 
 def summary(comparison: PeerComparison) -> str:
@@ -66,13 +57,12 @@ def summary(comparison: PeerComparison) -> str:
     return f"{lead} Ours is shown to take less time in {configurations_text(comparison.shown_faster)} (Holm)."
 
 
-def _tables(comparison: PeerComparison, shares: Sequence[KernelShare], caveat: str) -> tuple[Block, ...]:
+def _tables(comparison: PeerComparison, caveat: str) -> tuple[Block, ...]:
     """Return the tables that have rows."""
     found = (
         (mean_table(comparison.means), MEANS_CAPTION),
         (cell_table(comparison.fastest), " ".join(filter(None, (CELLS_CAPTION, caveat)))),
         (pair_table(comparison.pairs), " ".join((PAIRS_CAPTION, *differences(comparison)))),
-        (share_table(shares), SHARES_CAPTION),
         (excluded_table(comparison), EXCLUDED_CAPTION),
     )
     return tuple(TableBlock(table=table, caption=caption) for table, caption in found if table.rows)
@@ -101,18 +91,6 @@ def peer_json(study: Study) -> dict[str, Any]:
         "cells": [
             {**_place_json(pair.place), "peer": pair.peer, "engine": pair.ours.engine, **(interval_json(pair.ratio) if pair.ratio else {})}
             for pair in comparison.fastest
-        ],
-        "kernel_shares": [
-            {
-                **(_place_json(share.place) if share.place else {"phase": share.phase}),
-                "dtype": share.dtype,
-                "peer": share.peer,
-                "as_shipped": interval_json(share.shipped),
-                "ours": interval_json(share.ours),
-                "kernels": interval_json(share.kernels),
-                "share": share.share,
-            }
-            for share in study.kernel_shares
         ],
         "excluded": [
             {**_place_json(lost.place), "whose": lost.contender.side, "engine": lost.contender.engine, "reason": lost.reason}
@@ -168,7 +146,7 @@ def pair_table(pairs: Sequence[PeerPair]) -> Table:
             *_place_values(place),
             peer,
             *(_ratio(found[kind].ratio) if kind in found else "" for kind in kinds),
-            _number(found[SHIPPED].theirs.output_error, FIGURES["error"]) if SHIPPED in found else "",
+            _number(found[SHIPPED].theirs.output_error, _error) if SHIPPED in found else "",
         )
         for (place, peer), found in by_row.items()
     ]
@@ -183,21 +161,6 @@ def differences(comparison: PeerComparison) -> list[str]:
     compared = [(contender.side, contender.row) for found in comparison.contenders.values() for contender in found]
     found = {(side, str(row["differences"])): None for side, row in compared if not numbers.is_empty(row.get("differences"))}
     return [f"{side}: {text}." for side, text in found]
-
-
-def share_table(shares: Sequence[KernelShare]) -> Table:
-    headers = ("phase", "dtype", "peer", "n", "batch", "FLOPs", "as shipped", "ours, best engines", "kernels", "share of kernels")
-    rows = [
-        (
-            *(share.phase, share.dtype, share.peer),
-            *(_place_values(share.place)[1:] if share.place else (f"all {share.num_places}", "")),
-            _number(share.flops, numbers.significant),
-            *(_ratio(share.shipped), _ratio(share.ours), _ratio(share.kernels)),
-            _number(share.share, lambda value: f"{100 * value:.0f} %"),
-        )
-        for share in shares
-    ]
-    return _table(headers, rows)
 
 
 def excluded_table(comparison: PeerComparison) -> Table:
@@ -224,6 +187,10 @@ def _in_order(kinds: Iterable[str]) -> tuple[str, ...]:
 
 def _number(value: float | None, text: Callable[[float], str]) -> Value:
     return "" if value is None else (text(value), float(value))
+
+
+def _error(value: float) -> str:
+    return f"{value:.1e}" if value else "0"
 
 
 def _place_values(place: PeerPlace) -> tuple[Value, Value, Value]:

@@ -81,7 +81,6 @@ FIGURES: Mapping[str, Callable[[float], str]] = {
     "share": numbers.percent,
     "exponent": lambda value: f"{value:.2f}",
     "length": lambda value: f"{value:,.0f}",
-    "error": lambda value: f"{value:.1e}" if value else "0",
 }
 
 
