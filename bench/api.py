@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bench import console
-from bench.commands.options import RUN_OPTIONS, CompareOptions, DiffOptions, RunOptions
-from bench.commands.plan import amount_text, write_plan
+from bench.commands.options import RUN_OPTIONS, CompareOptions, DiffOptions, Memory, RunOptions
+from bench.commands.plan import amount_text, fitting_in, largest_rows, write_plan
 from bench.commands.read import compared
 from bench.commands.run import Stopped, carry_out, requested
 from bench.console_progress import JobProgress, NotebookLine
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from bench.analysis.study import Study
     from bench.commands.plan import Say
     from bench.commands.run import ShowsProgress
+    from bench.planning.fit import LargestSizes
     from bench.report.tables import Table
     from bench.spec import Plan
 
@@ -67,7 +68,7 @@ class Shown:
 class PlanResult(Shown):
     """What a request would measure.
 
-    `table`: one row per configuration, with sizes, parameters and FLOPs (docs/columns.md).
+    `table`: one row per configuration, with sizes, parameters and FLOPs (docs/columns.md), and with `memory` the largest sizes that fit it.
     `skipped`: combinations that cannot run, with reasons.
     `estimated_s`: estimated time of the run, in seconds.
     `estimated_training_s`: the trainings' part of it.
@@ -78,6 +79,7 @@ class PlanResult(Shown):
     estimated_s: float
     estimated_training_s: float
     _plan: Plan = field(repr=False)
+    _fitting: Mapping[str, LargestSizes] | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         return f"PlanResult({' '.join(self._sentences())})"
@@ -89,7 +91,7 @@ class PlanResult(Shown):
     def _tables(self) -> Mapping[str, Table | pandas.DataFrame]:
         from bench.report.tables import plan_table
 
-        return {"": plan_table(self._plan), **({"skipped": self.skipped} if len(self.skipped) else {})}
+        return {"": plan_table(self._plan, self._fitting), **({"skipped": self.skipped} if len(self.skipped) else {})}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -242,6 +244,7 @@ def run(flags: Flags, options: RunOptions, source: Source, context: typer.Contex
 def plan(
     flags: Flags,
     context: typer.Context,
+    memory: Memory = None,
     out: Annotated[Path | None, flag("Write the plan to this file, for --plan of bench run.", "FILE", parse=named_path)] = None,
 ) -> PlanResult:
     """Return the configurations to measure and the estimated time; measure nothing.
@@ -257,12 +260,14 @@ def plan(
     found = plan_of_flags(flags, may_be_elsewhere=True, command=shlex.join(["bench", "plan", *context.obj]))
     if out:
         write_plan(found, out)
+    fitting, rows = fitting_in(found, memory), planned_rows(found)
     return PlanResult(
-        table=planned_rows(found),
+        table=rows.merge(_frame(largest_rows(fitting)).convert_dtypes(), on="cell_id") if fitting else rows,
         skipped=_frame(to_json(found.skipped), ("model", "seq_len", "budget", "reason", "nearest_params")),
         estimated_s=estimated_seconds(found),
         estimated_training_s=estimated_training_seconds(found),
         _plan=found,
+        _fitting=fitting,
     )
 
 

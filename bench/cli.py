@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 
 from bench import catalog, console
 from bench.commands.ablate import ablate_all, ablate_one, show_ablations, wanted_ablations
-from bench.commands.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG, RUN_OPTIONS, CompareOptions, DiffOptions, RunOptions
+from bench.commands.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG, RUN_OPTIONS, CompareOptions, DiffOptions, Memory, RunOptions
 from bench.commands.plan import show_plan, write_plan
 from bench.commands.read import compared, pool_hosts, write_report_of
 from bench.commands.run import measure, prepare, requested, show_or_measure
@@ -114,6 +114,7 @@ def run(flags: Flags, options: RunOptions, source: Source) -> None:
 @with_fields(Flags)
 def plan(
     flags: Flags,
+    memory: Memory = None,
     out: Annotated[Path | None, out_flag("Write the plan to this file, for bench run --plan.", "FILE")] = None,
     as_json: Json = False,
 ) -> None:
@@ -124,7 +125,7 @@ def plan(
     wanted = plan_of_flags(flags, may_be_elsewhere=True)
     if out:
         write_plan(wanted, out)
-    show_plan(wanted, as_json)
+    show_plan(wanted, as_json, memory_bytes=memory)
 
 
 @app.command(rich_help_panel=LOOK_UP, epilog="Example: bench describe gmlp --params 1M --seq 257")

@@ -53,8 +53,6 @@ DISTILLATIONS = ("soft", "hard")
 HIGHER, LOWER, EQUAL = "higher", "lower", "equal"
 EXPECTATIONS = (HIGHER, LOWER, EQUAL)
 
-SWEEP_AXES = ("batch", "seq")
-
 MEASURED = "measured"
 PREDICTED = "predicted"
 DIVERGED = "diverged"
@@ -262,37 +260,6 @@ class Part:
     arms: tuple[PlannedArm, ...] = field(default=(), metadata=ADDED_LATER)
     baseline: str = field(default="", metadata=ADDED_LATER)
     metrics: tuple[str, ...] = field(default=(), metadata=ADDED_LATER)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sweep:
-    """Cells of growing batch size or length, as far as memory allows.
-
-    A sweep that the time limit cuts short has no cell at `largest`.
-
-    `axis`: `batch` or `seq`.
-    `cells`: ids of its cells, smallest size first.
-    `memory_bytes`: bytes that a step may hold.
-    `memory_source`: origin of `memory_bytes`, in words.
-    `largest`: the largest batch size or seq_len whose step is predicted to fit.
-    `peak_bytes`: predicted peak at `largest`.
-    `beyond`: the next size that was tried.
-    `beyond_bytes`: predicted peak at `beyond`; None if it was not predicted.
-    `ends_because`: why `beyond` is not in the sweep.
-    """
-
-    axis: str
-    cells: tuple[str, ...]
-    memory_bytes: int
-    memory_source: str
-    largest: int
-    peak_bytes: int
-    beyond: int
-    beyond_bytes: int | None
-    ends_because: str
-
-    def __post_init__(self) -> None:
-        require_one_of("axis", self.axis, SWEEP_AXES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -588,7 +555,6 @@ class Plan:
     `accuracy_seq_lens`: lengths at which models are trained; empty for all.
     `parts`: groups of cells; empty if the plan is a single request.
     `question`: the question it answers; None for an ordinary run.
-    `ladders`: sweeps; stored plans use this older name.
     """
 
     schema: int = PLAN_SCHEMA
@@ -603,7 +569,6 @@ class Plan:
     accuracy_seq_lens: tuple[int, ...] = ()
     parts: tuple[Part, ...] = field(default=(), metadata=ADDED_LATER)
     question: Question | None = field(default=None, metadata=ADDED_LATER)
-    ladders: tuple[Sweep, ...] = field(default=(), metadata=ADDED_LATER)
 
     @property
     def plan_id(self) -> str:

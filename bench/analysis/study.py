@@ -28,7 +28,6 @@ from bench.analysis.quadratic_terms import HeldBytes, held_bytes, quadratic_home
 from bench.analysis.ranking import Group, Pair, Ranking, fastest_first, rank_latency
 from bench.analysis.regimes import limits, regimes, usable_for_scaling
 from bench.analysis.relative import ComparedScope, RelativeTimes, compared_scopes, relative_times
-from bench.analysis.saturation import Saturation, saturations
 from bench.analysis.series import row_values
 from bench.analysis.trust import Finding, findings
 from bench.analysis.verdicts import judge
@@ -198,11 +197,6 @@ class Study:
     def limits(self) -> pandas.DataFrame:
         """The rows with a roofline share, and their limits."""
         return limits(self.frame)
-
-    @functools.cached_property
-    def saturations(self) -> Sequence[Saturation]:
-        """The saturation of each sweep of batch size or length."""
-        return saturations(self.cells, self.plan.ladders, self.timings)
 
     @functools.cached_property
     def predictions(self) -> Sequence[Prediction]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 from bench.planning.jobs import RETRIES
-from bench.planning.values import MAX_SECONDS, entries, flag, named_path, number, plugin, several_of, switch
+from bench.planning.values import MAX_SECONDS, entries, flag, memory, named_path, number, plugin, several_of, switch
 from bench.running.executors import DEFAULT_EXECUTOR
 from bench.running.source import EXECUTION
 
@@ -24,6 +24,9 @@ FAIL_IF_HELP = (
     "Exit 1 if a ratio, second over first, is shown to be beyond this bound: 'latency_ms>1.05'. Runs also have params, flops, "
     "peak_memory_bytes and accuracy."
 )
+MEMORY_HELP = "For each configuration, also predict the largest batch and the largest n that fit this memory, such as 24GiB."
+Memory = Annotated[int | None, flag(MEMORY_HELP, "SIZE", parse=memory)]
+"""Flag of `plan`, in bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)

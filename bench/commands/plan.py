@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bench import console
+from bench import console, numbers
 from bench.report import console_views
 from bench.spec import Plan, RequestError
+
+if TYPE_CHECKING:
+    from bench.planning.fit import LargestSizes
 
 MAX_BATCHES = 4
 """Most batch sizes that the line with the estimated time names."""
@@ -36,24 +40,51 @@ def write_plan(wanted: Plan, path: Path) -> None:
         write_json(path, to_json(wanted))
 
 
-def show_plan(wanted: Plan, as_json: bool, minutes: float | None = None) -> None:
+def show_plan(wanted: Plan, as_json: bool, minutes: float | None = None, memory_bytes: int | None = None) -> None:
     """Print the plan, its estimated time and that of its trainings.
 
     `minutes`: the time that its parts are to fit in.
+    `memory_bytes`: also print the largest sizes that fit this memory; None for none.
     """
     from bench.planning.jobs import estimated_training_seconds
 
+    fitting = fitting_in(wanted, memory_bytes)
     if as_json:
-        console.print_json(plan_json(wanted))
+        largest = {"memory_bytes": memory_bytes, "largest": largest_rows(fitting)} if fitting else {}
+        console.print_json({**plan_json(wanted), **largest})
         return
     if wanted.question:
         console_views.show_parts(wanted, minutes)
     else:
-        console_views.show_plan(wanted)
+        console_views.show_plan(wanted, fitting)
+    if memory_bytes is not None:
+        console.say(_fitting_text(wanted, memory_bytes))
     note_untrained(wanted, console.say)
     console.say(amount_text(wanted))
     if seconds := estimated_training_seconds(wanted):
         console.say(f"trainings: about {console.duration_text(seconds)}, {wanted.settings.seeds} of each model")
+
+
+def fitting_in(plan: Plan, memory_bytes: int | None) -> Mapping[str, LargestSizes] | None:
+    """Return the largest sizes that fit a memory, by cell id; None without a memory."""
+    if memory_bytes is None:
+        return None
+    from bench.planning.fit import largest_sizes
+
+    return largest_sizes(plan, memory_bytes)
+
+
+def largest_rows(fitting: Mapping[str, LargestSizes]) -> list[dict[str, Any]]:
+    """Return one row per configuration: `cell_id`, `largest_batch` and `largest_seq_len`."""
+    return [{"cell_id": cell_id, **dataclasses.asdict(found)} for cell_id, found in fitting.items()]
+
+
+def _fitting_text(plan: Plan, memory_bytes: int) -> str:
+    """Say what the largest sizes mean."""
+    from bench.planning.fit import smallest_batch
+
+    size = numbers.bytes_text(memory_bytes)
+    return f"largest: predicted to fit {size} without workspaces and fragmentation; largest_seq_len at batch {smallest_batch(plan)}"
 
 
 def amount_text(plan: Plan) -> str:

@@ -14,11 +14,9 @@ from dataclasses import dataclass, field, replace
 
 from bench.measure.model import uses_attention
 from bench.planning.check import check_trainable, why_unsupported_mask, why_unsupported_workload
-from bench.planning.fit import sweeps_of
 from bench.planning.recipe import check_device, check_fits
 from bench.planning.request import ModelRequest, Request
 from bench.planning.same_width import policy_of, same_width
-from bench.planning.search import LENGTHS
 from bench.planning.sizing import SizedModel, has_sizes, resolve_models, sizing_of, suggested_flags
 from bench.planning.timing import COMPARE, cell_groups
 from bench.spec import (
@@ -36,7 +34,6 @@ from bench.spec import (
     RequestError,
     Settings,
     Skipped,
-    Sweep,
     Workload,
 )
 
@@ -117,13 +114,11 @@ def build_plan_of_parts(
     cells: dict[str, PlannedCell] = {}
     skipped = list(left_out)
     planned_parts = []
-    sweeps: list[Sweep] = []
     for part in parts:
-        found = _resolve_arms(part, recipe, device, settings)
+        found = _resolve_arms(part, recipe, device)
         for resolved in found.values():
             cells = {**resolved.cells, **cells}
             skipped += resolved.skipped
-            sweeps += resolved.sweeps
         planned_parts.append(_part(part, {arm: resolved.cells for arm, resolved in found.items()}))
     if not cells:
         raise _infeasible(skipped, requests, command)
@@ -141,7 +136,6 @@ def build_plan_of_parts(
         accuracy_seq_lens=tuple(dict.fromkeys(n for request in requests for n in request.accuracy_seq_lens)),
         parts=tuple(_with_own_metrics(part, metrics) for part in planned_parts if part.cells) if several else (),
         question=question,
-        ladders=tuple(dict.fromkeys(sweeps)),
     )
     if len(parts) == 1 and not any(part.arms for part in planned_parts):
         _require_comparison(plan, requests[0])
@@ -178,11 +172,8 @@ def _hint(first: Skipped, requests: Iterable[Request], command: str) -> str:
             if command.startswith(SIZED_COMMANDS)
             else "add the flags that the reason names"
         )
-    requests = list(requests)
-    ways = ["try larger --params or shorter --seq, or another width or number of heads"]
-    ways += ["more --memory"] if any(request.sweeps_batch or request.sweeps_seq for request in requests) else []
-    ways += ["--sizing free for less usual shapes"] if any(_has_free_sizes(first, request) for request in requests) else []
-    return ", or ".join(ways)
+    hint = "try larger --params or shorter --seq, or another width or number of heads"
+    return f"{hint}, or --sizing free for less usual shapes" if any(_has_free_sizes(first, request) for request in requests) else hint
 
 
 def _has_free_sizes(first: Skipped, request: Request) -> bool:
@@ -207,49 +198,35 @@ def _in_part_order(parts: Sequence[Part], cells: Mapping[str, PlannedCell]) -> t
 
 @dataclass(frozen=True, kw_only=True)
 class _Resolved:
-    """The cells (by id), sweeps and skipped combinations of one request."""
+    """The cells (by id) and skipped combinations of one request."""
 
     cells: Mapping[str, PlannedCell]
-    sweeps: tuple[Sweep, ...]
     skipped: tuple[Skipped, ...]
 
 
-def _resolve_arms(part: PartRequest, recipe: Recipe, device: str, settings: Settings) -> dict[str, _Resolved]:
+def _resolve_arms(part: PartRequest, recipe: Recipe, device: str) -> dict[str, _Resolved]:
     for request in part.requests:
         if request.task:
             check_fits(request.recipe or recipe, request.task)
-    return {arm: _resolve(request, recipe, device, settings) for arm, request in part.arms.items()}
+    return {arm: _resolve(request, recipe, device) for arm, request in part.arms.items()}
 
 
-def _resolve(request: Request, recipe: Recipe, device: str, settings: Settings) -> _Resolved:
-    def expand(sized: SizedModel, wanted: Request) -> Iterator[PlannedCell]:
-        return _expand(sized, wanted, recipe, device)
-
+def _resolve(request: Request, recipe: Recipe, device: str) -> _Resolved:
     cells: dict[str, PlannedCell] = {}
     skipped: list[Skipped] = []
     suggestions: dict[tuple[int, int], str] = {}
-    # `--seq max` alone finds its own lengths; resolving would add a published variant's own length
-    has_lengths = bool(request.seq_lens) or not request.sweeps_seq
-    for resolved in resolve_models(request) if has_lengths else ():
+    for resolved in resolve_models(request):
         if isinstance(resolved, Skipped):
             skipped.append(_with_suggestion(resolved, request, suggestions))
             continue
         if request.task:
             check_trainable(resolved.model, request.task, request.recipe or recipe)
         skipped += _unsupported(resolved, request, device)
-        for planned in expand(resolved, request):
+        for planned in _expand(resolved, request, recipe, device):
             twin = cells.setdefault(planned.cell.cell_id, planned)
             if twin is not planned:
                 skipped.append(_same_as(twin, planned))
-    if not has_lengths:
-        skipped += _unsupported_in_sweeps(request, device)
-    sweeps = []
-    for planned_sweep in sweeps_of(request, expand, device, settings):
-        for planned in planned_sweep.cells:
-            cells.setdefault(planned.cell.cell_id, planned)
-        skipped += planned_sweep.skipped
-        sweeps += [planned_sweep.sweep] if planned_sweep.sweep else []
-    return _Resolved(cells=cells, sweeps=tuple(sweeps), skipped=tuple(skipped))
+    return _Resolved(cells=cells, skipped=tuple(skipped))
 
 
 def _with_suggestion(skipped: Skipped, request: Request, known: dict[tuple[int, int], str]) -> Skipped:
@@ -316,31 +293,11 @@ def _expand(sized: SizedModel, request: Request, recipe: Recipe, device: str) ->
 def _unsupported(sized: SizedModel, request: Request, device: str) -> Iterator[Skipped]:
     """Yield the requested workloads that this model or device does not support."""
     model = sized.model
-    for reason in _unsupported_reasons(model, request, device):
-        yield Skipped(model=model.name, seq_len=model.shape.seq_len, budget=sized.budget, reason=reason)
-
-
-def _unsupported_in_sweeps(request: Request, device: str) -> Iterator[Skipped]:
-    """Yield the unsupported workloads of `--seq max` alone.
-
-    Each model is checked at the first length of the sweep.
-    """
-    for model in request.models:
-        sized = resolve_models(replace(request, models=(model,), seq_lens=LENGTHS[:1]))
-        specimen = next((found.model for found in sized if not isinstance(found, Skipped)), None)
-        for reason in _unsupported_reasons(specimen, request, device):
-            yield Skipped(model=model.name, seq_len=LENGTHS[0], budget=None, reason=reason)
-
-
-def _unsupported_reasons(model: ModelSpec | None, request: Request, device: str) -> list[str]:
-    """Return why requested workloads are not supported, each reason once.
-
-    `model`: None for the reasons that hold for any model.
-    """
-    axes = itertools.product(request.phases, request.dtypes, request.engines, _attentions(model, request) if model else (NO_ATTENTION,))
+    axes = itertools.product(request.phases, request.dtypes, request.engines, _attentions(model, request))
     works = [Workload(phase=phase, dtype=dtype, engine=engine, attention=name, device=device) for phase, dtype, engine, name in axes]
-    reasons = (why_unsupported_workload(work) or (why_unsupported_mask(model, work) if model else "") for work in works)
-    return list(dict.fromkeys(filter(None, reasons)))
+    for reason in dict.fromkeys(why_unsupported_workload(work) or why_unsupported_mask(model, work) for work in works):
+        if reason:
+            yield Skipped(model=model.name, seq_len=model.shape.seq_len, budget=sized.budget, reason=reason)
 
 
 def _attentions(model: ModelSpec, request: Request) -> tuple[str, ...]:

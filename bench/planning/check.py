@@ -18,7 +18,7 @@ from bench.peers.names import OUTSIDE, parse_outside
 from bench.planning.recipe import check_device, check_fits, check_recipe
 from bench.planning.request import parse_task
 from bench.planning.tuning import MAX_TRIALS, MIN_TRIALS, TUNING
-from bench.planning.values import MAX_COUNT, MAX_MEMORY, MAX_SIZE
+from bench.planning.values import MAX_COUNT, MAX_SIZE
 from bench.spec import (
     ATTENTION_BACKENDS,
     DEVICES,
@@ -128,17 +128,13 @@ def _require_dropping_places(model: ModelSpec, recipe: Recipe) -> None:
 
 
 def _require_parts(plan: Plan) -> None:
-    """Raise ValueError if a part, arm or sweep holds unknown cells."""
+    """Raise ValueError if a part or arm holds unknown cells."""
     known = {planned.cell.cell_id for planned in plan.cells}
     for part in plan.parts:
         if strays := [cell_id for cell_id in part.cells if cell_id not in known]:
             raise ValueError(f"its part {part.name!r} holds the cell {strays[0]!r}, which is not in the plan")
         if strays := [cell_id for arm in part.arms for cell_id in arm.cells if cell_id not in part.cells]:
             raise ValueError(f"an arm of its part {part.name!r} holds the cell {strays[0]!r}, which is not in the part")
-    for sweep in plan.ladders:
-        if strays := [cell_id for cell_id in sweep.cells if cell_id not in known]:
-            raise ValueError(f"a sweep holds the cell {strays[0]!r}, which is not in the plan")
-        _require_range("memory_bytes", min(sweep.memory_bytes, sweep.peak_bytes), MAX_MEMORY)
 
 
 def _require_range(name: str, value: int, high: int, low: int = 1) -> None:

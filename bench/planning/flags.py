@@ -23,7 +23,6 @@ from bench.planning.recipe import RECIPE_KEYS, parse_recipe
 from bench.planning.request import ModelRequest, Request, Sizes, parse_metric, parse_model, parse_task, require_consistent
 from bench.planning.tuning import MAX_TRIALS, MIN_TRIALS, TUNING
 from bench.planning.values import (
-    MAX,
     MAX_COUNT,
     MAX_EPOCHS,
     MAX_SECONDS,
@@ -84,10 +83,7 @@ MODELS_HELP = (
     "Families with options (gmlp+pool=mean), variants, your own FILE.py:NAME or python:module:factory, timm:NAME, torchvision:NAME; "
     "see: bench list families."
 )
-SEQ_HELP = (
-    f"Sequence lengths n, class token included (default on CUDA: {','.join(map(str, CUDA_SEQ))}); "
-    "max: 17, 65, ... up to the longest that fits."
-)
+SEQ_HELP = f"Sequence lengths n, class token included (default on CUDA: {','.join(map(str, CUDA_SEQ))})."
 SIZING_HELP = "Shapes to try: canonical (heads of 32 to 64 channels, ffn_width within 25 % of nominal) or free."
 ALLOCATOR_HELP = "keep: jobs keep freed memory for their next step; system: the system allocator's default."
 LR_TRIALS_HELP = "Learning rates that each model tries first, on validation data, each with a fifth of the epochs."
@@ -112,7 +108,7 @@ class Flags:
     models: Annotated[
         tuple[ModelRequest, ...], flag(MODELS_HELP, "LIST", None, several(parse_model), autocompletion=completion.models)
     ] = ()
-    seq: Annotated[tuple[int | str, ...], flag(SEQ_HELP, "LIST", None, several(whole_number(2, or_max=True)))] = ()
+    seq: Annotated[tuple[int, ...], flag(SEQ_HELP, "LIST", None, several(whole_number(2)))] = ()
     metrics: Annotated[
         tuple[str, ...],
         flag(
@@ -172,21 +168,9 @@ class Flags:
             "Attention kernels: auto (fused), flash, efficient, cudnn, math (explicit).", "LIST", WORKLOAD, several_of(ATTENTION_BACKENDS)
         ),
     ] = ("auto",)
-    batch: Annotated[
-        tuple[int | str, ...],
-        flag("Batch sizes; max: 1, 4, 16, ... up to the largest that fits.", "LIST", WORKLOAD, several(whole_number(or_max=True))),
-    ] = (32,)
+    batch: Annotated[tuple[int, ...], flag("Batch sizes.", "LIST", WORKLOAD, several(whole_number()))] = (32,)
     batch_tokens: Annotated[
         int | None, count("Tokens per batch at every length, in place of --batch.", WORKLOAD, min=2, max=MAX_TOKENS)
-    ] = None
-    memory: Annotated[
-        int | None,
-        flag(
-            "Memory that a max sweep may fill, such as 24GiB (default: 80 % of the device's, which can vary).",
-            "SIZE",
-            WORKLOAD,
-            values.memory,
-        ),
     ] = None
     device: Annotated[str, flag("auto, cpu or cuda.", "DEVICE", WORKLOAD, one_of(("auto", *DEVICES)))] = "auto"
     threads: Annotated[int | None, count("CPU threads of a job (default: half of the cores).", WORKLOAD)] = None
@@ -264,8 +248,7 @@ def to_request(flags: Flags) -> Request:
     implied = {TUNING: flags.lr_trials, CEILING: "latency" in metrics, PROFILE: flags.profile}
     request = Request(
         models=flags.models,
-        seq_lens=tuple(n for n in flags.seq if isinstance(n, int)),
-        sweeps_seq=MAX in flags.seq,
+        seq_lens=flags.seq,
         budgets=flags.params,
         match=flags.match,
         reference=flags.reference,
@@ -279,11 +262,9 @@ def to_request(flags: Flags) -> Request:
         dtypes=flags.dtype,
         engines=flags.engine,
         attentions=flags.attention,
-        batch_sizes=tuple(size for size in flags.batch if isinstance(size, int)),
-        sweeps_batch=MAX in flags.batch,
+        batch_sizes=flags.batch,
         batch_tokens=flags.batch_tokens,
         accuracy_seq_lens=flags.accuracy_seq,
-        memory_bytes=flags.memory,
     )
     require_consistent(request, flags.given())
     return request

@@ -80,8 +80,6 @@ NO_PILOTS: Mapping[str, Pilot] = {}
 COUNTED_METRICS = ("params", "flops")
 """Metrics that run no step and use no device."""
 WARM_UP_STEPS = 8
-SHORTEST_JOB_STEPS = 8
-"""Steps of the shortest timing job, warm-up included."""
 
 
 def jobs(plan: Plan, records: Sequence[Record] | None = None, *, waits_for_all_pilots: bool = True) -> list[Job]:
@@ -330,11 +328,6 @@ def estimated_step_seconds(planned: PlannedCell, settings: Settings) -> float:
 def _launch_seconds(planned: PlannedCell, phase: str) -> float:
     """Estimate the time to launch the operators of one eager step on CUDA, in seconds."""
     return CUDA_LAUNCH_S * OPERATORS_PER_BLOCK[phase] * planned.cell.model.shape.depth
-
-
-def estimated_shortest_job_seconds(planned: PlannedCell, settings: Settings) -> float:
-    """Estimate the shortest job that times a step, in seconds."""
-    return JOB_OVERHEAD_S[planned.cell.workload.device] + SHORTEST_JOB_STEPS * estimated_step_seconds(planned, settings)
 
 
 def _training_flops_per_s(device: str, recipe: Recipe, settings: Settings) -> float:

@@ -64,13 +64,11 @@ class Sizes:
 class Request:
     """A validated request for measurements; most fields are flags.
 
-    `seq_lens`: sequence lengths; empty for published models at their own length, or for a length sweep alone.
+    `seq_lens`: sequence lengths; empty for published models at their own length.
     `reference`: the family whose FLOPs the others meet under the policy `flops`.
     `metrics`: requested and implied metrics.
     `accuracy_seq_lens`: lengths to train at; empty for all.
     `batch_tokens`: tokens per batch, in place of `batch_sizes`.
-    `sweeps_batch`, `sweeps_seq`: whether to add a sweep up to the largest size that fits the memory.
-    `memory_bytes`: memory that a sweep may fill; None for the memory of the device.
     `recipe`: the training recipe; None for the plan's.
     `trains`: whether models are trained on the task; if not, they only have its inputs and outputs.
     """
@@ -93,9 +91,6 @@ class Request:
     batch_sizes: tuple[int, ...]
     accuracy_seq_lens: tuple[int, ...]
     batch_tokens: int | None
-    sweeps_batch: bool
-    sweeps_seq: bool
-    memory_bytes: int | None
     recipe: Recipe | None = None
     trains: bool = True
 
@@ -120,16 +115,12 @@ ROUNDS = Need(
     holds=lambda request: any(catalog.load("metrics", metric).REPEAT == "round" for metric in request.metrics),
     hint="add latency to --metrics",
 )
-SWEEP = Need(
-    what="--batch max or --seq max", holds=lambda request: request.sweeps_batch or request.sweeps_seq, hint="add --batch max, or --seq max"
-)
 BUDGET = Need(what="a budget, but --width sets the sizes", holds=lambda request: not request.sizes.width, hint="leave --width out")
 NEEDS = {
     "--match": BUDGET,
     "--budget-scope": BUDGET,
     "--reference": Need(what="--match flops", holds=lambda request: request.match == "flops", hint="add --match flops"),
     "--ffn-width": Need(what="--width, because a budget sets both", holds=lambda request: bool(request.sizes.width), hint="add --width"),
-    "--memory": SWEEP,
     "--rounds": ROUNDS,
     "--margin": TIMING,
     "--cold": TIMING,
@@ -156,7 +147,7 @@ def require_consistent(request: Request, given: Sequence[str] = ()) -> None:
             raise RequestError(f"{flag} needs {need.what}", f"{need.hint}, or leave {flag} out")
     _require_sizes(request.sizes)
     _require_names(request.models)
-    if not (request.seq_lens or request.sweeps_seq) and any(not m.is_published for m in request.models):
+    if not request.seq_lens and any(not m.is_published for m in request.models):
         raise RequestError("--seq is missing; only published models have a length", "try --seq 17,65,257")
     needing = [metric for metric in request.metrics if needs_task(metric)]
     if needing and not request.task:
@@ -169,12 +160,6 @@ def require_consistent(request: Request, given: Sequence[str] = ()) -> None:
     if request.batch_tokens and (longer := [n for n in request.seq_lens if n > request.batch_tokens]):
         raise RequestError(
             f"--batch-tokens {request.batch_tokens} is less than one sample of --seq {longer[0]}", f"try --batch-tokens {max(longer)}"
-        )
-    if request.sweeps_batch and request.sweeps_seq:
-        raise RequestError("--batch max and --seq max cannot be combined", "sweep one of them: try --batch max --seq 17,65,257")
-    if request.sweeps_seq and request.task:
-        raise RequestError(
-            f"--seq max tries any length, but task {request.task} has fixed lengths", "leave --task out, or see: bench list tasks"
         )
 
 

@@ -39,9 +39,9 @@ def are_unequal(widths: Sequence[float], shares: Sequence[float]) -> bool:
 def same_width(request: Request, cells: Iterable[PlannedCell]) -> dict[int, Request]:
     """Return further requests, by width, for lengths with very unequal shapes.
 
-    Empty if latency is not measured, cost is not matched, or the request is a sweep.
+    Empty if latency is not measured or cost is not matched.
     """
-    if "latency" not in request.metrics or request.match not in MATCHED or request.sweeps_batch or request.sweeps_seq:
+    if "latency" not in request.metrics or request.match not in MATCHED:
         return {}
     groups: dict[tuple[int, int], dict[str, PlannedCell]] = {}
     for planned in cells:

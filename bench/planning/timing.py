@@ -4,7 +4,7 @@ In a timing group, configurations take turns. A burst is a series of calls of on
 There are two kinds of group:
 
 - `compare`: configurations of equal length, batch, phase, dtype, device and task that differ in model, kernel or engine.
-- `growth`: one model over all its lengths or batch sizes, for exponents and saturation.
+- `growth`: one model over all its lengths, for exponents.
 
 A pilot measures the time and memory of one call; its times are not reported. The pilot alone sets the calls per burst and the number of
 blocks, so all rounds are equal and later data cannot change them. Imports no torch.
@@ -136,7 +136,7 @@ def cell_groups(cells: Sequence[PlannedCell], plan: Plan) -> list[tuple[str, lis
     A cell without a partner to compare with joins only its growth group.
     """
     compared = _compared([planned.cell for planned in cells], _comparisons(plan))
-    growing = list(_growing(cells, plan)) if plan.settings.growth else []
+    growing = list(_growing(cells)) if plan.settings.growth else []
     grown = {cell.cell_id for _, members in growing for cell in members}
     lonely = {name for name, members in compared.items() if len(members) == 1 and members[0].cell_id in grown}
     return [*((name, members) for name, members in compared.items() if name not in lonely), *growing]
@@ -209,24 +209,14 @@ def _work(cell: Cell) -> str:
     return "/".join((work.phase, work.dtype, work.device, f"batch={work.batch_size}", work.task or "synthetic"))
 
 
-def _growing(cells: Sequence[PlannedCell], plan: Plan) -> Iterator[tuple[str, list[Cell]]]:
-    """Yield growth groups: cells of one shape, and sweeps.
-
-    Cells of one shape differ only in length.
-    """
-    swept = {cell_id for sweep in plan.ladders for cell_id in sweep.cells}
+def _growing(cells: Sequence[PlannedCell]) -> Iterator[tuple[str, list[Cell]]]:
+    """Yield growth groups: cells of one shape, which differ only in length."""
     series: dict[tuple[object, ...], dict[int, Cell]] = {}
     for planned in cells:
-        if planned.cell.cell_id not in swept:
-            series.setdefault(_series_key(planned), {})[planned.cell.model.shape.seq_len] = planned.cell
+        series.setdefault(_series_key(planned), {})[planned.cell.model.shape.seq_len] = planned.cell
     for by_length in series.values():
         if len(by_length) >= MIN_GROWTH:
             yield _growth_name(list(by_length.values())), [by_length[n] for n in sorted(by_length)]
-    by_id = {planned.cell.cell_id: planned.cell for planned in cells}
-    for sweep in plan.ladders:
-        members = [by_id[cell_id] for cell_id in sweep.cells if cell_id in by_id]
-        if len(members) > 1:
-            yield _growth_name(members), members
 
 
 def _series_key(planned: PlannedCell) -> tuple[object, ...]:

@@ -30,8 +30,6 @@ MAX_TOKENS = 2**30
 MAX_PARAMS = 100_000_000_000
 MAX_MEMORY = 2**60
 MAX_SECONDS = 7 * 24 * 3600.0
-MAX = "max"
-"""Value of `--batch` and `--seq` that asks for a sweep."""
 TYPED = "typed"
 """Field of a dataclass of flags that holds the names of those that were typed."""
 PARAMS_UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9}
@@ -209,17 +207,12 @@ def plugin(kind: str) -> Callable[[str], str]:
     return parse
 
 
-def whole_number(low: int = 1, high: int = MAX_SIZE, *, or_max: bool = False) -> Callable[[str], Any]:
-    """Return a parser of a whole number within bounds.
+def whole_number(low: int = 1, high: int = MAX_SIZE) -> Callable[[str], int]:
+    """Return a parser of a whole number within bounds."""
 
-    `or_max`: whether `max` is also allowed.
-    """
-
-    def parse(text: str) -> int | str:
-        if or_max and text == MAX:
-            return text
+    def parse(text: str) -> int:
         if not re.fullmatch(r"[+-]?\d{1,18}", text) or not low <= int(text) <= high:
-            raise RequestError(f"{text!r} is not a whole number between {low:,} and {high:,}{', or max' if or_max else ''}")
+            raise RequestError(f"{text!r} is not a whole number between {low:,} and {high:,}")
         return int(text)
 
     return parse

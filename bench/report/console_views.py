@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from bench.analysis.diff import BoundCheck, TwoRuns
     from bench.analysis.front import Fronts
     from bench.analysis.study import Study
+    from bench.planning.fit import LargestSizes
 
 MAX_COMPARISONS = 60
 """The most rows of a comparison's table on the terminal."""
@@ -132,15 +134,6 @@ def write_two_runs(found: TwoRuns, check: BoundCheck | None, folder: Path) -> Pa
     return folder / COMPARISON
 
 
-def show_sweeps(plan: Plan) -> None:
-    """Print the largest size of each sweep that is predicted to fit."""
-    from bench.report.sections.saturation import sweep_table
-
-    if plan.ladders:
-        table = sweep_table(plan)
-        console.print_table(table.headers, table.rows, table.numeric, title="\npredicted to fit")
-
-
 def show_groups(plan: Plan) -> None:
     """Print the groups that take turns, with their estimated time.
 
@@ -171,14 +164,16 @@ def show_skipped(plan: Plan) -> None:
         console.print_table(table.headers, table.rows, table.numeric, title=f"\n{len(plan.skipped)} skipped")
 
 
-def show_plan(wanted: Plan) -> None:
-    """Print a plan: configurations with resolved sizes, turns, sweeps, skipped combinations."""
+def show_plan(wanted: Plan, fitting: Mapping[str, LargestSizes] | None = None) -> None:
+    """Print a plan: configurations with resolved sizes, turns, skipped combinations.
+
+    `fitting`: the largest sizes that fit, by cell id; None if not asked for.
+    """
     from bench.report.tables import plan_table
 
-    table = plan_table(wanted)
+    table = plan_table(wanted, fitting)
     console.print_table(table.headers, table.rows, table.numeric)
     show_groups(wanted)
-    show_sweeps(wanted)
     show_skipped(wanted)
 
 
@@ -204,7 +199,6 @@ def show_parts(wanted: Plan, minutes: float | None = None) -> None:
     limit = () if minutes is None else (f"in {minutes:g} minutes",)
     headers = ("part", "configurations", "time", *limit, "n", "batch", "compared")
     console.print_table(headers, rows, tuple(header in ("configurations", "time") for header in headers))
-    show_sweeps(wanted)
     show_skipped(wanted)
     console.say("to see each configuration, add --json")
 

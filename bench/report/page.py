@@ -38,7 +38,6 @@ from bench.report.sections.pairs import pair_blocks
 from bench.report.sections.peers import peer_blocks
 from bench.report.sections.quadratic_terms import where_quadratic
 from bench.report.sections.roofline import limit_blocks
-from bench.report.sections.saturation import saturation_blocks
 from bench.report.sections.search import search_blocks
 from bench.report.sections.trained import weights_blocks
 from bench.report.sections.verdicts import claim_lines
@@ -90,7 +89,6 @@ def _page(study: Study, *, every_figure: bool) -> tuple[Section, ...]:
         "Pair by pair: who is faster": pair_blocks(study),
         "How cost grows with n": growth_blocks(study),
         "Where the n² terms are": where_quadratic(study),
-        "Saturation": saturation_blocks(study),
         "Distance from the device's limits": limit_blocks(study),
         "Accuracy at equal epochs, training FLOPs and time": equal_budget_blocks(study, drawn={figure.name for figure in figures}),
         "Learning-rate search": search_blocks(study),

@@ -5,9 +5,9 @@ A `Column` turns a row of the prepared frame into text; each table chooses its c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas
 
@@ -16,6 +16,9 @@ from bench.analysis.frame import varying, work_text
 from bench.analysis.series import row_values
 from bench.intervals import MAX_STABLE_WIDTH
 from bench.spec import MEASURED, NO_ATTENTION, PREDICTED, Plan, Skipped
+
+if TYPE_CHECKING:
+    from bench.planning.fit import LargestSizes
 
 Row = dict[str, Any]
 UNSTABLE = "~"
@@ -199,16 +202,22 @@ def summary_table(frame: pandas.DataFrame) -> Table:
     return table(frame, columns, keep=("model", "n"))
 
 
-def plan_table(plan: Plan) -> Table:
-    """Return the configurations of a plan, with resolved sizes."""
+def plan_table(plan: Plan, fitting: Mapping[str, LargestSizes] | None = None) -> Table:
+    """Return the configurations of a plan, with resolved sizes.
+
+    `fitting`: the largest sizes that fit a memory, by cell id, as two further columns.
+    """
     sizes, work = ("width", "depth", "heads", "ffn_width"), ("phase", "dtype", "engine", "device")
-    headers = ("model", "n", "params", "error", *sizes, "FLOPs", "attention", "batch", "budget", *work, "ffn_width from nominal")
+    largest = ("largest_batch", "largest_seq_len") if fitting else ()
+    headers = ("model", "n", *largest, "params", "error", *sizes, "FLOPs", "attention", "batch", "budget", *work, "ffn_width from nominal")
     rows = []
     for planned in plan.cells:
         model, workload, sizing = planned.cell.model, planned.cell.workload, planned.sizing
         rows.append(
             (
-                *(model.name, str(model.shape.seq_len), f"{sizing.params:,}"),
+                *(model.name, str(model.shape.seq_len)),
+                *(numbers.exact(getattr(fitting[planned.cell.cell_id], name)) for name in largest if fitting),
+                f"{sizing.params:,}",
                 "" if sizing.budget_error is None else f"{sizing.budget_error:+.2%}",
                 *(str(planned.size(size) or "") for size in sizes),
                 numbers.count(sizing.cost.flops().at(model.shape.seq_len)),
@@ -217,7 +226,7 @@ def plan_table(plan: Plan) -> Table:
                 "" if sizing.ffn_moved is None else f"{sizing.ffn_moved:+.0%}",
             )
         )
-    numeric = tuple(header in ("n", "params", "error", *sizes, "FLOPs", "batch", "budget") for header in headers)
+    numeric = tuple(header in ("n", *largest, "params", "error", *sizes, "FLOPs", "batch", "budget") for header in headers)
     return Table(headers=headers, numeric=numeric, rows=tuple(rows))
 
 

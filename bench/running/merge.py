@@ -116,7 +116,6 @@ def _by_recipe(run: StoredRun, base: Recipe) -> StoredRun:
             )
             for part in run.plan.parts
         ),
-        ladders=tuple(dataclasses.replace(sweep, cells=ids(sweep.cells)) for sweep in run.plan.ladders),
     )
     records = tuple(dataclasses.replace(r, subject_id=renamed.get(r.subject_id, r.subject_id)) for r in run.records)
     return dataclasses.replace(run, plan=plan, records=records)
@@ -148,7 +147,6 @@ def _plan(runs: Sequence[StoredRun]) -> Plan:
         accuracy_seq_lens=_unique(n for found in lengths for n in found) if all(lengths) else (),
         parts=tuple(part for run in runs for part in _parts(run)),
         question=_question(base, plans),
-        ladders=_unique(sweep for plan in plans for sweep in plan.ladders),
     )
 
 

@@ -26,7 +26,7 @@ from bench.planning.timing import (
     timing_groups,
     uncounted_calls,
 )
-from bench.spec import MEASURED, Cell, Outcome, Plan, Recipe, Record, Settings, Sweep
+from bench.spec import MEASURED, Cell, Outcome, Plan, Recipe, Record, Settings
 from tests.requested import parse_request
 
 SIZES = {"width": "16", "depth": "1", "batch": "1", "metrics": "latency"}
@@ -150,26 +150,6 @@ def test_two_lengths_and_unequal_shapes_do_not_grow() -> None:
 def test_a_cell_that_is_compared_with_nothing_is_timed_with_its_own_lengths_alone() -> None:
     assert kinds(planned(models="vit", seq="17,33,65")) == {COMPARE: [], GROWTH: [["vit-17", "vit-33", "vit-65"]]}
     assert kinds(planned(models="vit", seq="17")) == {COMPARE: [["vit-17"]], GROWTH: []}
-
-
-def test_sweeps_take_turns_together() -> None:
-    plan = planned(models="vit", batch="1,4")
-    sweep = Sweep(
-        axis="batch",
-        cells=tuple(p.cell.cell_id for p in plan.cells),
-        memory_bytes=2**30,
-        memory_source="--memory",
-        largest=4,
-        peak_bytes=2**20,
-        beyond=16,
-        beyond_bytes=None,
-        ends_because="of the test",
-    )
-    swept = dataclasses.replace(plan, ladders=(sweep,))
-    assert kinds(plan)[GROWTH] == []
-    ((name, cells),) = cell_groups(swept.cells, swept)
-    assert name.startswith(GROWTH)
-    assert [cell.workload.batch_size for cell in cells] == [1, 4]
 
 
 def test_a_burst_lasts_a_fiftieth_of_a_second() -> None:

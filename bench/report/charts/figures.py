@@ -13,7 +13,6 @@ from bench.report.charts.peers import draw_peers
 from bench.report.charts.quadratic_bytes import draw_quadratic_bytes
 from bench.report.charts.quality import draw_quality
 from bench.report.charts.roofline import draw_roofline
-from bench.report.charts.saturation import draw_saturation
 from bench.report.charts.training_curves import draw_training_curves
 from bench.report.document import FigureBlock
 
@@ -22,7 +21,6 @@ IN_ORDER: tuple[Callable[[Study], FigureBlock | None], ...] = (
     draw_arm_fronts,
     draw_effects,
     draw_peers,
-    draw_saturation,
     draw_relative_time,
     draw_memory,
     draw_crossing,
