@@ -1,7 +1,7 @@
 """Training-loop speed, compared with a plain loop, timm's and a bare one.
 
-The plain loop is the usual DataLoader loop. The bare loop (`bound`) runs training steps alone, on batches prepared beforehand. It and our loop use
-the cell's engine; the plain loop and timm's use none. All compute in the cell's precision.
+The plain loop is the usual DataLoader loop. The bare loop (`bound`) runs training steps alone, on batches prepared beforehand. All run eagerly, in
+the cell's precision.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bench.intervals import geometric_interval
+from bench.measure.engines import EAGER
 from bench.metrics import Measurement, Repeat
 from bench.spec import Job, Recipe, Record
 
@@ -44,7 +45,6 @@ COLUMNS = (
 WAYS = ("loop", "bound", "plain", "timm")
 RATIOS = {"loop_of_bound": "bound", "loop_over_plain": "plain", "loop_over_timm": "timm"}
 """Columns of our loop's ratio to another way."""
-ENGINES = ("eager", "onednn")
 DTYPES = ("fp32", "bf16-autocast")
 NUM_STEPS = 24
 """Steps per stretch.
@@ -71,10 +71,9 @@ def measure(job: Job) -> Measurement:
     work = job.cell.workload
     if not work.task:
         raise ValueError("training speed needs a task to train on")
-    if work.dtype not in DTYPES or work.engine not in ENGINES:
-        asked = f"{work.dtype}, {work.engine}"
-        raise ValueError(f"training speed needs {' or '.join(DTYPES)}, {' or '.join(ENGINES)}; this configuration is {asked}")
-    recipe = Recipe(epochs=1, batch_size=work.batch_size, engine=work.engine, precision=work.dtype)
+    if work.dtype not in DTYPES or work.engine != EAGER:
+        raise ValueError(f"training speed needs {' or '.join(DTYPES)}, {EAGER}; this configuration is {work.dtype}, {work.engine}")
+    recipe = Recipe(epochs=1, batch_size=work.batch_size, precision=work.dtype)
     set_product_precision("fp32")
     torch.manual_seed(job.settings.seed)
     data = load_training_data(job.cell.model, work.task, recipe, seed=job.settings.seed).to(work.device)
@@ -120,9 +119,8 @@ def _ways(job: Job, data: TrainingData, unread: TrainingData, recipe: Recipe) ->
     model = build_model(job.cell.model).to(device)
     batches = prepared_batches(data, recipe)
     training = Training(model, data, recipe, seed=job.settings.seed, device=device)
-    training.choose_execution("")
     untrained = copy.deepcopy(training.state())
-    plain_call, bound_call = (_in_precision(call, recipe.precision, device) for call in (model, training.forward))
+    forward = _in_precision(model, recipe.precision, device)
 
     def loop_seconds() -> float:
         training.restore(copy.deepcopy(untrained))
@@ -131,11 +129,11 @@ def _ways(job: Job, data: TrainingData, unread: TrainingData, recipe: Recipe) ->
 
     ways = {
         "loop": loop_seconds,
-        "bound": lambda: bound_seconds(model, batches, data.answers, recipe, device, bound_call),
-        "plain": lambda: plain_seconds(model, unread, recipe, device, plain_call),
+        "bound": lambda: bound_seconds(model, batches, data.answers, recipe, device, forward),
+        "plain": lambda: plain_seconds(model, unread, recipe, device, forward),
     }
     if importlib.util.find_spec("timm") and suits_timm(unread, recipe):
-        ways["timm"] = lambda: timm_seconds(model, unread, recipe, device, plain_call)
+        ways["timm"] = lambda: timm_seconds(model, unread, recipe, device, forward)
     return ways
 
 
