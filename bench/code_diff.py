@@ -90,7 +90,7 @@ def _measure_and_answer(first: Revision, second: Revision, plan: Plan, bound: Bo
     from bench.running.revision_member import RevisionCode
 
     device, settings = plan.cells[0].cell.workload.device, plan.settings
-    facts = environment.inspect_environment(threads=settings.threads, device=device, allocator=settings.allocator)
+    facts = environment.inspect_environment(threads=settings.threads, device=device)
     run = CodeRun(first=first, second=second, plan=plan, environment=facts)
     with Stop(console.notice) as stop:
         with checked_out([first, second]) as trees:

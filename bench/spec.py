@@ -496,7 +496,6 @@ class Settings:
     `seed`: seed of weights, data and the order of jobs.
     `lr_trials`: learning rates tried per model at first; 0 tunes nothing (`bench.planning.tuning`).
     `decay_trials`: weight decays tried per model at its best learning rate; 0 tries none.
-    `allocator`: `keep` if jobs keep freed memory for later steps, else `system` (`bench.measure.allocator`).
     `cold`: on CUDA, also time steps with the L2 cache overwritten before each.
     `margin`: two latencies are equal if their ratio is shown to lie between 1 / (1 + margin) and 1 + margin.
     `growth`: whether each model is also timed over all its lengths in turn, to fit exponents.
@@ -513,7 +512,6 @@ class Settings:
     seed: int = 0
     lr_trials: int = field(default=0, metadata=ADDED_LATER)
     decay_trials: int = field(default=0, metadata=ADDED_LATER)
-    allocator: str = field(default="system", metadata=ADDED_LATER)
     cold: bool = field(default=False, metadata=ADDED_LATER)
     margin: float = field(default=0.03, metadata=ADDED_LATER)
     growth: bool = field(default=True, metadata=ADDED_LATER)

@@ -38,7 +38,7 @@ It means a standard error of 1e-6; identical rounds would otherwise have infinit
 """
 NAME_KEYS = ("engine", "size", "phase", "dtype", "batch_size", "task")
 """Columns shown in a pair's name if they vary within the run."""
-SAME_SETTINGS = ("threads", "allocator", "cold")
+SAME_SETTINGS = ("threads", "cold")
 """Settings that change a time and must agree.
 
 Rounds and sampling time only change its precision.

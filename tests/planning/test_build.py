@@ -41,6 +41,14 @@ def test_a_plan_survives_its_json(tmp_path: Any) -> None:
     check_plan(again, "memory")
 
 
+@pytest.mark.parametrize("allocator", ["keep", "system"])
+def test_a_plan_of_before_is_read_without_its_allocator(tmp_path: Any, allocator: str) -> None:
+    plan = planned()
+    data = json.loads(json.dumps(to_json(plan)))
+    data["settings"]["allocator"] = allocator
+    assert parse_plan(data, tmp_path) == plan
+
+
 def test_the_plan_id_is_of_the_work_alone() -> None:
     plan = planned()
     assert dataclasses.replace(plan, name="other", command="x", created="y").plan_id == plan.plan_id

@@ -99,4 +99,4 @@ def _times(runner: Executor, jobs: Sequence[Job], *, together: bool) -> list[np.
 
 
 def settings_of(rounds: int, threads: int = 1) -> Settings:
-    return dataclasses.replace(Settings(), rounds=rounds, sample_s=0.3, threads=threads, allocator="keep")
+    return dataclasses.replace(Settings(), rounds=rounds, sample_s=0.3, threads=threads)
