@@ -3,7 +3,7 @@
 Prediction: Yes, within two points. Autocast keeps weights, their updates, norms and the loss in fp32; only matrix products
 round to 8 bits of mantissa, and the noise of batches is larger than that of rounding. This holds for gMLP's spatial
 products, whose weights start near zero, as for attention, whose softmax is in fp32 when it is explicit. So the precision
-may be chosen by time alone, as the recipe's precision=auto does.
+may be chosen by time alone.
 
 Source: arXiv 1905.12322 (trainings in bf16 with fp32's recipes).
 

@@ -194,7 +194,7 @@ def list_(
 
 
 @app.command(rich_help_panel=MEASURE, epilog="Example: bench ablate sequence_length --quick")
-@with_fields(Flags, "device", "threads", "allocator", "rounds", "limit_s", "seed", "quick", "seeds", "data_root")
+@with_fields(Flags, "device", "threads", "rounds", "limit_s", "seed", "quick", "seeds", "data_root")
 @with_fields(RunOptions, "executor", "address", "out", "checkpoints", "minutes", "dry_run", "as_json")
 def ablate(
     flags: Flags,
@@ -233,7 +233,7 @@ def ablate(
 
 
 @app.command(rich_help_panel=MEASURE, epilog="Example: bench peers --models gmlp,vit --seq 17,65 --batch 1 --quick")
-@with_fields(Flags, "device", "threads", "allocator", "rounds", "limit_s", "seed", "quick")
+@with_fields(Flags, "device", "threads", "rounds", "limit_s", "seed", "quick")
 @with_fields(RunOptions, "executor", "address", "out", "dry_run", "as_json")
 def peers(
     flags: Flags,

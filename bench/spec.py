@@ -43,8 +43,9 @@ BUDGET_SCOPES = ("all", "blocks")
 DEVICES = ("cpu", "cuda")
 SCHEDULES = ("cosine", "constant", "plateau")
 AUTO = "auto"
-PRECISIONS = ("fp32", "tf32", "bf16-autocast", AUTO)
-TRAINING_ENGINES = ("eager", "onednn", "graph", AUTO)
+PRECISIONS = ("fp32", "tf32", "bf16-autocast")
+GRAPH = "graph"
+TRAINING_ENGINES = ("eager", GRAPH)
 AUGMENTATIONS = ("crop", "flip", "randaugment", "mixup", "cutmix", "erasing")
 NO_TEACHER = "none"
 TEACHERS = (NO_TEACHER, "convolution")
@@ -445,7 +446,6 @@ class Settings:
     `seed`: seed of weights, data and the order of jobs.
     `lr_trials`: learning rates tried per model at first; 0 tunes nothing (`bench.planning.tuning`).
     `decay_trials`: weight decays tried per model at its best learning rate; 0 tries none.
-    `allocator`: `keep` if jobs keep freed memory for later steps, else `system` (`bench.measure.allocator`).
     `cold`: on CUDA, also time steps with the L2 cache overwritten before each.
     `margin`: two latencies are equal if their ratio is shown to lie between 1 / (1 + margin) and 1 + margin.
     `growth`: whether each model is also timed over all its lengths in turn, to fit exponents.
@@ -463,7 +463,6 @@ class Settings:
     seed: int = 0
     lr_trials: int = field(default=0, metadata=ADDED_LATER)
     decay_trials: int = field(default=0, metadata=ADDED_LATER)
-    allocator: str = field(default="system", metadata=ADDED_LATER)
     cold: bool = field(default=False, metadata=ADDED_LATER)
     margin: float = field(default=0.03, metadata=ADDED_LATER)
     growth: bool = field(default=True, metadata=ADDED_LATER)
@@ -485,15 +484,14 @@ class Recipe:
     `accumulate`: batches per step.
     `dropout`: probability at each place in `dropout_at` (`models.layers.dropout`).
     `augment`: image augmentations, of AUGMENTATIONS.
-    `precision`: fp32, tf32 (matrix products on CUDA) or bf16-autocast; `auto` for the faster of fp32 and bf16-autocast.
+    `precision`: fp32, tf32 (matrix products on CUDA) or bf16-autocast; `auto` in stored plans whose hosts chose one.
     `compile`: whether torch.compile is used.
     `magnitude`: strength of RandAugment, 0 to 30.
     `teacher`: the network that is trained first, and then distilled (arXiv 2012.12877, Sec. 3).
     `distillation`: learn from the teacher's softened outputs (`soft`) or from its decisions (`hard`).
     `distillation_weight`: share of the loss that comes from the teacher.
     `teacher_epochs`: training epochs of the teacher.
-    `engine`: eager, onednn (products on a CPU) or graph (steps replayed as a CUDA graph); `auto` for the faster of the first two. Each host times
-    what is `auto`.
+    `engine`: eager, or graph (steps replayed as a CUDA graph).
 
     Raises ValueError for an unknown word.
     """
@@ -524,7 +522,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         require_one_of("schedule", self.schedule, SCHEDULES)
-        require_one_of("precision", self.precision, PRECISIONS)
+        require_one_of("precision", self.precision, (*PRECISIONS, AUTO))
         require_one_of("engine", self.engine, TRAINING_ENGINES)
         for name in self.augment:
             require_one_of("augment", name, AUGMENTATIONS)

@@ -26,7 +26,7 @@ from bench.spec import RequestError
 
 NAME_KEYS = ("engine", "size", "phase", "dtype", "batch_size", "task")
 """Columns shown in a comparison's name if they vary within the run."""
-SAME_SETTINGS = ("threads", "allocator", "cold")
+SAME_SETTINGS = ("threads", "cold")
 """Settings that change a time and must agree.
 
 Rounds and sampling time only change its precision.

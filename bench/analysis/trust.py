@@ -222,7 +222,7 @@ def _page_faults(timed: Sequence[Mapping[str, Any]], environment: Mapping[str, A
             f"(most: {max(many):,.0f})",
             advice="the allocator keeps memory, so the faults come from the first steps; see the column page_faults"
             if kept
-            else "their times include these faults, equally in every round; measure with --allocator keep",
+            else "their times include these faults, equally in every round; measure again: jobs now keep freed memory",
             serious=len(many) > MAX_SHARE_OF_JOBS * len(known),
         )
 

@@ -1,4 +1,4 @@
-"""Select the memory allocator's policy for freed memory. Imports no torch.
+"""Make the memory allocator keep freed memory. Imports no torch.
 
 glibc's malloc returns large blocks to the system when they are freed, and takes them back page fault by page fault in the next
 step. The number of faults depends on the blocks that happen to lie at the end of the heap: the same step of the same model takes
@@ -12,8 +12,8 @@ import ctypes
 from collections.abc import Callable
 from pathlib import Path
 
-KEEP, SYSTEM = "keep", "system"
-ALLOCATORS = (KEEP, SYSTEM)
+KEEP = "keep"
+"""The policy of timed jobs; environments of older runs may name another."""
 GLIBC = "libc.so.6"
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # from glibc's malloc.h
 NEVER_TRIM, NO_MMAP = -1, 0

@@ -42,7 +42,7 @@ PACKAGES = (
 """Distributions whose versions are recorded; the last ones publish peers. None if absent."""
 
 
-def inspect_environment(*, threads: int, device: str, allocator: str = KEEP) -> dict[str, Any]:
+def inspect_environment(*, threads: int, device: str) -> dict[str, Any]:
     """Return all facts about machine and software; unknown facts are None.
 
     Units: memory in bytes, clocks in MHz, load in processes.
@@ -52,7 +52,7 @@ def inspect_environment(*, threads: int, device: str, allocator: str = KEEP) -> 
         **cpu_facts(),
         "num_cores": num_cores(),
         "threads": threads,
-        "allocator": f"{allocator_name() or 'unknown'}, {allocator}",
+        "allocator": f"{allocator_name() or 'unknown'}, {KEEP}",
         "memory_bytes": _memory_line("MemTotal"),
         "memory_available_bytes": available_memory_bytes(),
         "cpu_governor": _first_line(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),

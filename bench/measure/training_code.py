@@ -16,7 +16,7 @@ from bench.peers.families import is_outside
 
 TRAINING = tuple(f"bench.training.{name}" for name in ("data", "distillation", "loop", "optimizer"))
 """Modules that every training runs. Data are not among them: a digest of their content identifies them."""
-FOLLOWED = ("models.", "bench.training.", "bench.measure.onednn.")
+FOLLOWED = ("models.", "bench.training.")
 
 
 def training_versions(families: Iterable[str]) -> dict[str, str]:

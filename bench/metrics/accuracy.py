@@ -102,7 +102,7 @@ def train_job(job: Job, *, seed: int, scores_test: bool) -> TrainResult:
 def training_values(job: Job, result: TrainResult) -> dict[str, Any]:
     """Return cost, data and validation score of a training run.
 
-    `train_engine`, `train_precision`: how the steps were computed; several if the training moved to another host.
+    `train_engine`, `train_precision`: how the steps were computed.
     `hosts`: the machines that trained, in order. `training_version`: the code that determined what they learned.
     `train_flops`: model FLOPs of forward and backward over all epochs. A teacher's training is included in `train_s` and `train_flops`; its answers
     in every epoch are included in `train_flops`.
@@ -125,20 +125,19 @@ def training_values(job: Job, result: TrainResult) -> dict[str, Any]:
         "learning_rate": job.recipe.learning_rate,
         "weight_decay": job.recipe.weight_decay,
         "training_version": training_version(job.cell.model.family),
-        "train_engine": _distinct(execution.kernels for execution in result.executions),
-        "train_precision": _distinct(execution.precision for execution in result.executions),
+        "train_engine": "compile" if job.recipe.compile else job.recipe.engine,
+        "train_precision": job.recipe.precision,
         **({"hosts": "; ".join(result.hosts)} if result.hosts else {}),
         **({"teacher_s": teacher.train_s, "teacher_accuracy": teacher.accuracy, "teacher_params": teacher.params} if teacher else {}),
     }
 
 
 def training_samples(result: TrainResult) -> dict[str, list[float]]:
-    """Return losses, scores and seconds by epoch, and the last host's timing of candidates by turn."""
+    """Return losses, scores and seconds by epoch."""
     return {
         "loss": [epoch.loss for epoch in result.epochs],
         "validation": [epoch.validation for epoch in result.epochs],
         "epoch_s": [epoch.steps_s for epoch in result.epochs],
-        **{f"{name.replace(' ', '_').replace('-', '_')}_step_ms": ms for name, ms in result.executions[-1].step_ms.items()},
     }
 
 

@@ -9,7 +9,6 @@ import os
 import re
 
 from bench import catalog
-from bench.measure.allocator import ALLOCATORS
 from bench.measure.engines import parse_engine, why_unsupported
 from bench.measure.kernels import masks_attention
 from bench.measure.model import can_generate, config_of, cost_of, dropping_places_of, generating_models, is_counted
@@ -184,8 +183,6 @@ def _require_settings(plan: Plan) -> None:
     for name in ("rounds", "seeds", "threads", "train_threads"):
         _require_range(name, getattr(settings, name), MAX_COUNT)
     check_recipe(plan.recipe)
-    if settings.allocator not in ALLOCATORS:
-        raise ValueError(f"its allocator is {settings.allocator!r}, not one of {', '.join(ALLOCATORS)}")
     if settings.seed < 0:
         raise ValueError("its seed is negative")
     for name in ("lr_trials", "decay_trials"):

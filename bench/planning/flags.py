@@ -16,7 +16,6 @@ from typing import Annotated, Any
 import typer
 
 from bench.measure import environment
-from bench.measure.allocator import ALLOCATORS, KEEP
 from bench.measure.engines import EAGER, parse_engine
 from bench.planning import completion, values
 from bench.planning.recipe import RECIPE_KEYS, parse_recipe
@@ -85,7 +84,6 @@ MODELS_HELP = (
 )
 SEQ_HELP = f"Sequence lengths n, class token included (default on CUDA: {','.join(map(str, CUDA_SEQ))})."
 SIZING_HELP = "Shapes to try: canonical (heads of 32 to 64 channels, ffn_width within 25 % of nominal) or free."
-ALLOCATOR_HELP = "keep: jobs keep freed memory for their next step; system: the system allocator's default."
 LR_TRIALS_HELP = "Learning rates that each model tries first, on validation data, each with a fifth of the epochs."
 DECAY_TRIALS_HELP = "Weight decays that each model then tries at its best learning rate."
 LIMIT_HELP = "Time limit of one job (default: 60; on CUDA 180; with --quick 20; training 3600)."
@@ -174,7 +172,6 @@ class Flags:
     ] = None
     device: Annotated[str, flag("auto, cpu or cuda.", "DEVICE", WORKLOAD, one_of(("auto", *DEVICES)))] = "auto"
     threads: Annotated[int | None, count("CPU threads of a job (default: half of the cores).", WORKLOAD)] = None
-    allocator: Annotated[str, flag(ALLOCATOR_HELP, "POLICY", WORKLOAD, one_of(ALLOCATORS))] = KEEP
 
     rounds: Annotated[
         int | None,
@@ -301,7 +298,6 @@ def to_settings(flags: Flags) -> Settings:
         seed=flags.seed,
         lr_trials=flags.lr_trials,
         decay_trials=flags.decay_trials,
-        allocator=flags.allocator,
         cold=flags.cold,
         margin=flags.margin,
     )

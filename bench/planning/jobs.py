@@ -29,7 +29,7 @@ from bench.planning.timing import (
 )
 from bench.planning.tuning import TUNING, Search, Tuned
 from bench.serialize import content_id
-from bench.spec import AUTO, MEASURED, Cell, Job, Outcome, Plan, PlannedCell, Recipe, Record, RecordKey, Settings, base_recipe, is_trained
+from bench.spec import MEASURED, Cell, Job, Outcome, Plan, PlannedCell, Recipe, Record, RecordKey, Settings, base_recipe, is_trained
 from bench.tasks._info import info_of
 
 FAILED, UNSTABLE, CORRUPTED = "failed", "unstable", "corrupt"
@@ -331,11 +331,10 @@ def _launch_seconds(planned: PlannedCell, phase: str) -> float:
 
 
 def _training_flops_per_s(device: str, recipe: Recipe, settings: Settings) -> float:
-    """Return a nominal rate in FLOPs per second; a precision that timing will choose counts as fp32."""
-    precision = "fp32" if recipe.precision == AUTO else recipe.precision
+    """Return a nominal rate in FLOPs per second."""
     if device == "cpu":
-        return settings.train_threads * CPU_TRAINING_FLOPS_PER_S[precision]
-    return nominal_flops_per_s(device, precision)
+        return settings.train_threads * CPU_TRAINING_FLOPS_PER_S[recipe.precision]
+    return nominal_flops_per_s(device, recipe.precision)
 
 
 def nominal_flops_per_s(device: str, dtype: str) -> float:

@@ -12,8 +12,8 @@ from bench import catalog
 from bench.planning.values import MAX_COUNT, MAX_EPOCHS, MAX_SIZE
 from bench.spec import (
     AUGMENTATIONS,
-    AUTO,
     DISTILLATIONS,
+    GRAPH,
     NO_TEACHER,
     PRECISIONS,
     SCHEDULES,
@@ -26,6 +26,7 @@ from bench.spec import (
 from bench.tasks._info import CLASS, Images, info_of
 from models.layers.dropout import DROPOUT_PLACES
 from models.layers.options import Option, option_text, read_options
+from models.layers.shape import require_one_of
 
 BOUNDS: dict[str, dict[str, Any]] = {
     "epochs": {"low": 1, "high": MAX_EPOCHS},
@@ -85,27 +86,24 @@ def check_fits(recipe: Recipe, task: str) -> None:
 
 def check_device(recipe: Recipe, device: str) -> None:
     """Raise RequestError if a device cannot compute as a recipe asks."""
-    engine, precision = recipe.engine, recipe.precision
-    if precision == "tf32" and device != "cuda":
+    if recipe.precision == "tf32" and device != "cuda":
         raise RequestError(
             f"precision=tf32 needs a CUDA device, and the device is {device}", "try --recipe precision=fp32, or precision=bf16-autocast"
         )
-    if engine == "onednn" and device != "cpu":
-        raise RequestError(f"engine=onednn needs a CPU, and the device is {device}", "try --recipe engine=eager, or engine=auto")
-    if engine == "onednn" and precision not in ("fp32", AUTO):
-        raise RequestError(f"engine=onednn trains in fp32, not in {precision}", "try --recipe engine=onednn, or engine=auto")
-    if engine == "graph" and device != "cuda":
-        raise RequestError(f"engine=graph needs a CUDA device, and the device is {device}", "try --recipe engine=eager, or engine=auto")
-    if recipe.compile and (engine != "eager" or precision == AUTO):
-        asked = f"engine={engine}" if engine != "eager" else f"precision={precision}"
-        raise RequestError(f"compile=true runs the steps by torch.compile, so {asked} has no effect", "leave one of them out of --recipe")
+    if recipe.engine == GRAPH and device != "cuda":
+        raise RequestError(f"engine=graph needs a CUDA device, and the device is {device}", "try --recipe engine=eager")
+    if recipe.compile and recipe.engine == GRAPH:
+        raise RequestError(
+            "compile=true runs the steps by torch.compile, so engine=graph has no effect", "leave one of them out of --recipe"
+        )
 
 
 def check_recipe(recipe: Recipe) -> None:
-    """Raise ValueError if a number in a recipe is out of bounds.
+    """Raise ValueError if a recipe's precision is unknown or a number is out of bounds.
 
     Recipes from plan files have not passed `parse_recipe`.
     """
+    require_one_of("precision", recipe.precision, PRECISIONS)
     for option in OPTIONS:
         value = getattr(recipe, option.name)
         if not option.allows(value):

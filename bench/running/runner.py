@@ -96,7 +96,7 @@ def execute(
     """
     device = plan.cells[0].cell.workload.device
     inspect = getattr(catalog.load("executors", executor), "inspect_environment", environment.inspect_environment)
-    facts = inspect(threads=plan.settings.threads, device=device, allocator=plan.settings.allocator)
+    facts = inspect(threads=plan.settings.threads, device=device)
     if families := [p.cell.model.family for p in plan.cells if trains(plan) and is_trained(p.cell, plan)]:
         facts = {**facts, TRAINING_CODE: training_versions(families)}
     interrupted = False

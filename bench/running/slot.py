@@ -1,4 +1,4 @@
-"""Run jobs for another process: `python -m bench.running.slot THREADS DEVICE ALLOCATOR NODE`.
+"""Run jobs for another process: `python -m bench.running.slot THREADS DEVICE NODE`.
 
 It reads one request per line and answers in lines of JSON. The request `facts` is answered by {"facts": environment}. A JSON list of
 jobs is answered by any number of {"progress": text}, then {"outcomes": [...]}. Jobs run as with `--on process`. The program ends when
@@ -26,7 +26,7 @@ FACTS = "facts"
 """The request for the slot's environment."""
 
 
-def main(threads: str, device: str, allocator: str, node: str) -> None:
+def main(threads: str, device: str, node: str) -> None:
     """Answer the requests on stdin until it closes."""
     die_with_parent()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -40,7 +40,7 @@ def main(threads: str, device: str, allocator: str, node: str) -> None:
     with Executor() as runner, listening(lambda text: answer("progress", text)):
         for line in sys.stdin:
             if line.strip() == FACTS:
-                answer("facts", inspect_environment(threads=int(threads), device=device, allocator=allocator))
+                answer("facts", inspect_environment(threads=int(threads), device=device))
                 continue
             outcomes = run_batch(runner, tuple(from_json(Job, job) for job in json.loads(line)))
             if device == "cuda" and any(outcome.status == "failed" for outcome in outcomes) and not gpu_facts()["gpu"]:

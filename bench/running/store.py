@@ -343,12 +343,15 @@ def read_plan(path: Path) -> Plan:
 def parse_plan(data: object, source: Path) -> Plan:
     """Return the plan in JSON data.
 
-    `source`: the file named in errors. Raises RequestError if the data are not a plan of the current schema.
+    The allocator of older settings is left out; the environment has it too. `source`: the file named in errors. Raises RequestError if the data
+    are not a plan of the current schema.
     """
     hint = "write one with: bench plan ... --out FILE"
     schema = data.get("schema") if isinstance(data, dict) else None
     if schema != PLAN_SCHEMA:
         raise RequestError(f"{source} is not a plan of schema {PLAN_SCHEMA} (it says {schema!r})", hint)
+    if isinstance(data, dict) and isinstance(settings := data.get("settings"), dict):
+        data = {**data, "settings": {name: value for name, value in settings.items() if name != "allocator"}}
     try:
         plan: Plan = from_json(Plan, data)
     except ValueError as error:

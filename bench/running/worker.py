@@ -12,7 +12,7 @@ from typing import Any
 
 from bench import catalog
 from bench.errors import is_out_of_memory, one_line
-from bench.measure.allocator import KEEP, keep_freed_memory
+from bench.measure.allocator import keep_freed_memory
 from bench.metrics import Measurement
 from bench.peers import own_code
 from bench.spec import MEASURED, Job, Outcome
@@ -92,7 +92,7 @@ def prepare_process(job: Job) -> None:
     if job.cell.model.digest:
         own_code.look_in(Path(job.run_folder))
     set_threads(job)
-    choose_allocator(job)
+    keep_memory(job)
     if job.cell.workload.device == "cpu":
         _bound_memory()
 
@@ -104,12 +104,9 @@ def set_threads(job: Job) -> None:
     torch.set_num_threads(job.settings.train_threads if trains else job.settings.threads)
 
 
-def choose_allocator(job: Job) -> None:
-    """Keep freed memory in the process if the settings ask for it.
-
-    Metrics that measure the memory of a process are exempt.
-    """
-    if job.settings.allocator == KEEP and not getattr(catalog.load("metrics", job.metric), "MEASURES_PROCESS", False):
+def keep_memory(job: Job) -> None:
+    """Keep freed memory in the process, unless the metric measures the memory of a process."""
+    if not getattr(catalog.load("metrics", job.metric), "MEASURES_PROCESS", False):
         keep_freed_memory()
 
 

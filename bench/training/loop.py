@@ -5,37 +5,24 @@ All share the order of items, the optimizer, the schedule and the choice of weig
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bench.measure.step import attention_backend, autocast_of
+from bench.measure.step import autocast_of
 from bench.progress import tell
-from bench.spec import DIVERGED, NO_TEACHER, Recipe
+from bench.spec import DIVERGED, GRAPH, NO_TEACHER, Recipe
 from bench.training.checkpoint import Checkpoint, random_state, restore_random_state
 from bench.training.data import TrainingData
 from bench.training.decoding import decoded_sample, score
-from bench.training.execution import (
-    COMPILE,
-    GRAPH,
-    STEPS_PER_BURST,
-    WARM_UP_STEPS,
-    Execution,
-    attends,
-    candidates,
-    fastest,
-    forward_of,
-    time_bursts,
-)
 from bench.training.objective import Scores, loss, num_asked
 from bench.training.optimizer import build_optimizer, build_plateau, learning_rate_at, set_learning_rate
 from bench.training.reading import Batch
@@ -91,7 +78,6 @@ class TrainResult:
     `images_per_s`: items per second of training steps, in the median epoch.
     `teacher`: the teacher trained beforehand, not included in `train_s`.
     `hosts`: the machines that trained, in order; empty without a checkpoint.
-    `executions`: how each of them computed the steps, in order.
     """
 
     epochs: tuple[Epoch, ...]
@@ -105,7 +91,6 @@ class TrainResult:
     images_per_s: float
     teacher: TrainedTeacher | None = None
     hosts: tuple[str, ...] = ()
-    executions: tuple[Execution, ...] = ()
 
 
 def train(
@@ -122,8 +107,8 @@ def train(
     """Train `model` in place, keep its best weights, and score it.
 
     `seed`: determines the order of items, dropout and augmentation. On a CPU with a fixed number of threads, the same seed and initial weights give
-    the same bits, even if the run is interrupted and resumes from its `checkpoint`. Engine onednn times its products, so two runs may differ; a
-    resumed one keeps them. Engine graph rounds the learning rate to float32, so its losses are close to those of eager.
+    the same bits, even if the run is interrupted and resumes from its `checkpoint`. Engine graph rounds the learning rate to float32, so its losses
+    are close to those of eager.
     `scores_test`: whether to score the test items, once, with the best weights.
     `teacher`: required if the recipe has a teacher (`bench.training.distillation` trains it).
 
@@ -153,7 +138,6 @@ def train(
         images_per_s=len(data.learned) / statistics.median(epoch.steps_s for epoch in training.epochs),
         teacher=teacher,
         hosts=tuple(checkpoint.hosts) if checkpoint else (),
-        executions=tuple(training.executions),
     )
 
 
@@ -163,7 +147,6 @@ class Training:
     `state` holds everything needed to continue, except the teacher, which is already trained.
 
     `step`: number of optimizer steps so far.
-    `executions`: how each host computed the steps, in order; steps need `choose_execution` first.
     `recorded`: the step as a CUDA graph; None unless that is the engine.
     `message_prefix`: first words of each progress message.
     """
@@ -182,10 +165,7 @@ class Training:
         self.model, self.data, self.recipe, self.seed, self.device = model, data, recipe, seed, device
         self.teacher, self.message_prefix = teacher, message_prefix
         set_dropout(model, recipe.dropout, recipe.dropout_at)
-        self.executions = list[Execution]()
-        self.execution = candidates(recipe, device)[0]
-        self.forward: Callable[..., Tensor] = model
-        self.recorded: RecordedStep | None = None
+        self.forward: Callable[..., Tensor] = torch.compile(model) if recipe.compile else model
         self.optimizer = build_optimizer(model, recipe)
         self.plateau = build_plateau(self.optimizer, recipe)
         self.items_per_step = recipe.batch_size * recipe.accumulate
@@ -193,6 +173,7 @@ class Training:
         self.step, self.epochs = 0, list[Epoch]()
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)
         self.first_loss = torch.zeros((), device=device)
+        self.recorded = self._unrecorded()
         self.best_epoch, self.best_weights = 0, dict[str, Tensor]()
         self.elapsed_s, self.steps_s = 0.0, 0.0
         self._last_message_at = time.monotonic()
@@ -202,7 +183,6 @@ class Training:
 
         Time spent writing checkpoints does not count.
         """
-        self.choose_execution(checkpoint.hosts[-1] if checkpoint and checkpoint.hosts else "")
         while not self._is_finished():
             self.run_epoch(checkpoint)
             if checkpoint:
@@ -237,9 +217,8 @@ class Training:
         self.step += 1
 
     def score(self, examples: Any) -> Scores:
-        forward = self.forward if self.execution.engine == COMPILE else self.model  # oneDNN would time products for every new size
-        with self._as_executed():
-            return score(self.model, examples, self.data.reader, self.data.answers, forward, self.data.generation)
+        with autocast_of(self.recipe.precision, self.device):
+            return score(self.model, examples, self.data.reader, self.data.answers, self.forward, self.data.generation)
 
     def state(self) -> dict[str, Any]:
         """Return everything needed to continue exactly, as tensors and plain data."""
@@ -248,7 +227,6 @@ class Training:
             "optimizer": self.optimizer.state_dict(),
             "plateau": self.plateau.state_dict() if self.plateau else {},
             "random": random_state(),
-            "executions": [asdict(execution) for execution in self.executions],
             "best_weights": self.best_weights,
             "best_epoch": self.best_epoch,
             "step": self.step,
@@ -266,7 +244,6 @@ class Training:
         if self.plateau:
             self.plateau.load_state_dict(state["plateau"])
         restore_random_state(state["random"])
-        self.executions = [Execution(**execution) for execution in state["executions"]]
         self.best_weights = {name: value.to(self.device) for name, value in state["best_weights"].items()}
         self.best_epoch, self.step = state["best_epoch"], state["step"]
         self.epochs = [Epoch(**epoch) for epoch in state["epochs"]]
@@ -274,51 +251,8 @@ class Training:
         self.elapsed_s, self.steps_s = state["elapsed_s"], state["steps_s"]
         self.recorded = self._unrecorded()  # what was loaded lies elsewhere
 
-    def choose_execution(self, host: str) -> None:
-        """Decide how this host computes the steps, unless it did so before.
-
-        Candidates are timed on copies of the model, with their own optimizers. Weights and random state stay as they are; the time counts.
-        """
-        if not self.executions or self.executions[-1].host != host:
-            started = time.perf_counter()
-            self.executions.append(
-                replace(self._fastest(candidates(self.recipe, self.device, with_attention=attends(self.model))), host=host)
-            )
-            self.elapsed_s += time.perf_counter() - started
-        self._execute_by(self.executions[-1])
-
-    def run_burst(self, num_steps: int = STEPS_PER_BURST) -> None:
-        """Make some steps on the first items of the epoch."""
-        self.model.train()
-        chosen = self._order()[0]
-        for _ in range(num_steps):
-            self.learn(chosen)
-        self._wait()
-
-    def _fastest(self, found: Sequence[Execution]) -> Execution:
-        if len(found) == 1:
-            return found[0]
-        tell(f"{self.message_prefix}timing {', '.join(execution.name for execution in found)}")
-        random = random_state()
-        seconds = time_bursts([self._trial(execution).run_burst for execution in found])
-        restore_random_state(random)
-        step_ms = {execution.name: [1e3 * s / STEPS_PER_BURST for s in own] for execution, own in zip(found, seconds, strict=True)}
-        distinct = [number for number, execution in enumerate(found) if not execution.is_plain]
-        return replace(found[distinct[fastest([seconds[number] for number in distinct])]], step_ms=step_ms)
-
-    def _trial(self, execution: Execution) -> Training:
-        """Return a warm training of a copy of the model, to be timed."""
-        trial = Training(copy.deepcopy(self.model), self.data, self.recipe, seed=self.seed, device=self.device, teacher=self.teacher)
-        trial._execute_by(execution)
-        trial.run_burst(WARM_UP_STEPS)
-        return trial
-
-    def _execute_by(self, execution: Execution) -> None:
-        self.execution, self.forward = execution, forward_of(self.model, execution)
-        self.recorded = self._unrecorded()
-
     def _unrecorded(self) -> RecordedStep | None:
-        return RecordedStep(self.model, self.optimizer, self.loss_sum) if self.execution.engine == GRAPH else None
+        return RecordedStep(self.model, self.optimizer, self.loss_sum) if self.recipe.engine == GRAPH else None
 
     def _wait(self) -> None:
         if self.device != "cpu":
@@ -382,16 +316,11 @@ class Training:
         return mean_loss
 
     def _batch_loss(self, batch: Batch) -> Tensor:
-        with self._as_executed():
+        with autocast_of(self.recipe.precision, self.device):
             outputs = self.forward(batch.data, batch.valid)
             answers = self.teacher.answer(batch.data) if self.teacher else None
         own_loss = loss(self.data.answers, outputs.float(), batch.targets, label_smoothing=self.recipe.label_smoothing)
         return own_loss if answers is None else distillation_loss(own_loss, outputs.float(), answers.float(), self.recipe)
-
-    @contextlib.contextmanager
-    def _as_executed(self) -> Iterator[None]:
-        with attention_backend(self.execution.attention), autocast_of(self.execution.precision, self.device):
-            yield
 
     def _finish_epoch(self) -> None:
         number, mean_loss = len(self.epochs) + 1, float(self.loss_sum) / len(self.data.learned)

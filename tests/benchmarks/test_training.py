@@ -28,7 +28,6 @@ Epoch = Callable[[], int]
 
 def projects_loop(model: nn.Module, data: TrainingData) -> Epoch:
     training = Training(model, data, RECIPE, seed=0, device="cpu")
-    training.choose_execution("")
 
     def epoch() -> int:
         training.run_epoch(None)

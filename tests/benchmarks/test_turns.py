@@ -36,7 +36,7 @@ def test_the_interval_holds_the_planted_ratio(benchmark: Any, extra_calls: int) 
 
 def log_ratio(runner: Executor, repeat: int, extra_calls: int) -> float:
     """Of one round: two fresh processes in turns."""
-    settings = dataclasses.replace(Settings(), rounds=ROUNDS, sample_s=0.3, threads=1, allocator="keep")
+    settings = dataclasses.replace(Settings(), rounds=ROUNDS, sample_s=0.3, threads=1)
     job = Job(cell=small_vit(), metric="latency", repeat=repeat, settings=settings, group="pair", num_calls=BOOKED, num_blocks=BLOCKS)
     pair = (job, dataclasses.replace(job, control=True, num_calls=BOOKED + extra_calls))
     outcomes = runner.run_group(pair)

@@ -23,7 +23,7 @@ from bench.training.distillation import train_with_teacher
 from bench.training.loop import Training, TrainResult, train
 from models.layers.shape import Interface, Shape
 from tests.training.resumable import IDENTITY, SEED
-from tests.training.test_execution import CutOffError, build, changed, images, losses, same_bits
+from tests.training.small_trainings import CutOffError, build, changed, images, losses, same_bits
 from tests.training.test_recorded_step import Peeking, token_data
 
 pytestmark = pytest.mark.cuda
@@ -121,7 +121,6 @@ def test_recording_leaves_the_random_state_as_it_is() -> None:
     for engine in ("graph", "eager"):
         torch.manual_seed(SEED)
         training = Training(build("vit").to("cuda"), images().to("cuda"), changed(engine=engine, dropout=0.2), seed=SEED, device="cuda")
-        training.choose_execution("")
         training.model.train()
         training.learn(training._order()[0])
         states.append(random_state())

@@ -21,9 +21,7 @@ FILES = {
     "models/mixers/__init__.py": "1",
     "models/mixers/spatial_gating.py": "1",
     "models/mixers/attention.py": "1",
-    "bench/training/loop.py": "from bench.training import objective\nfrom bench.measure.onednn import site\nfrom bench.spec import Recipe",
-    "bench/measure/onednn/site.py": "1",
-    "bench/measure/onednn/pieces.py": "1",
+    "bench/training/loop.py": "from bench.training import objective\nfrom bench.spec import Recipe",
     "bench/training/objective.py": "1",
     "bench/training/weight_maps.py": "1",
     "bench/spec.py": "1",
@@ -37,8 +35,6 @@ TOUCHED = {
     "models/mixers/attention.py": {"metaformer"},
     "bench/training/objective.py": {"gmlp", "vit", "metaformer"},
     "bench/training/weight_maps.py": set(),
-    "bench/measure/onednn/site.py": {"gmlp", "vit", "metaformer"},
-    "bench/measure/onednn/pieces.py": set(),
     "bench/spec.py": set(),
 }
 """By file: the families whose trainings a change of it touches."""

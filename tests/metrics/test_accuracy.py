@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bench.measure.model import build_model, cost_of
 from bench.measure.step import set_product_precision
@@ -20,7 +20,6 @@ from bench.spec import Cell, Job, ModelSpec, Outcome, Recipe, Record, RequestErr
 from bench.tasks import digits, load_splits
 from bench.tasks._info import info_of
 from bench.training import loop
-from bench.training.execution import MAX_TURNS
 from models.layers.shape import Interface, Shape
 
 RECIPE = Recipe(epochs=3, batch_size=32, learning_rate=5e-3)
@@ -315,14 +314,30 @@ def test_three_seeds_worked_out_by_hand() -> None:
     assert row["train_images_per_s"] == pytest.approx(100.0 / 3.0)
 
 
-def test_how_steps_were_computed_is_named_and_timings_of_what_was_open_are_kept(measured: Measurement) -> None:
+def test_how_steps_were_computed_is_named(measured: Measurement) -> None:
     assert (measured.values["train_engine"], measured.values["train_precision"]) == ("eager", "fp32")
-    assert not any(name.endswith("_step_ms") for name in measured.samples)
+
+
+def test_a_training_computes_as_its_recipe_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled, dtypes = list[nn.Module](), set[torch.dtype]()
+
+    def forward_of(model: nn.Module) -> Callable[..., Tensor]:
+        def forward(data: Tensor, valid: Tensor | None = None) -> Tensor:
+            outputs: Tensor = model(data, valid)
+            dtypes.add(outputs.dtype)
+            return outputs
+
+        compiled.append(model)
+        return forward
+
+    monkeypatch.setattr(torch, "compile", forward_of)
     job = make_job()
     assert job.recipe is not None
-    both = accuracy.measure(dataclasses.replace(job, recipe=dataclasses.replace(job.recipe, epochs=1, engine="auto")))
-    assert both.values["train_engine"] in ("eager", "onednn")
-    assert {len(both.samples[f"{engine}_fp32_step_ms"]) for engine in ("eager", "onednn")} == {MAX_TURNS}
+    recipe = dataclasses.replace(job.recipe, epochs=1, compile=True, precision="bf16-autocast")
+    found = accuracy.measure(dataclasses.replace(job, recipe=recipe))
+    assert (found.values["train_engine"], found.values["train_precision"]) == ("compile", "bf16-autocast")
+    assert len(compiled) == 1
+    assert dtypes == {torch.bfloat16}
 
 
 def test_rows_name_every_engine_that_trained_once() -> None:

@@ -21,7 +21,7 @@ def planned(metrics: str = "latency", **settings: Any) -> Plan:
     return build_plan(request, settings=Settings(**settings), recipe=Recipe(), device="cpu")
 
 
-def test_the_job_has_the_runs_threads_and_allocator() -> None:
+def test_the_job_has_the_runs_threads() -> None:
     handed: list[Job] = []
 
     def run(job: Job) -> Outcome:
@@ -29,11 +29,11 @@ def test_the_job_has_the_runs_threads_and_allocator() -> None:
         products = {"torch.mm": 1e11, "oneDNN": 2e11, "oneDNN packed": 3e11}
         return Outcome(status="measured", values={"ceiling_products": products, "ceiling_bytes_per_s": 3e10})
 
-    found = short_ceilings(SimpleNamespace(MEASURES_HOST=True, run=run), planned(threads=2, allocator="keep"))
+    found = short_ceilings(SimpleNamespace(MEASURES_HOST=True, run=run), planned(threads=2))
     assert found == {"torch_mm_flops_per_s": 1e11, "onednn_flops_per_s": 2e11, "copy_bytes_per_s": 3e10}
     (job,) = handed
     assert (job.metric, job.cell.workload.device, job.cell.workload.dtype) == ("ceiling", "cpu", "fp32")
-    assert (job.settings.threads, job.settings.allocator, job.settings.sample_s) == (2, "keep", SHORT_S)
+    assert (job.settings.threads, job.settings.sample_s) == (2, SHORT_S)
 
 
 def test_where_jobs_run_elsewhere_or_in_this_process_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

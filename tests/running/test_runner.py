@@ -56,7 +56,7 @@ def test_an_unfinished_run_of_any_day_is_continued_and_only_what_is_missing_is_r
     plan = planned()
     folder = choose_folder(plan, None, datetime.date(2026, 11, 1)).folder
     first = jobs(plan)[0]
-    facts = environment.inspect_environment(threads=1, device="cpu", allocator="system")
+    facts = environment.inspect_environment(threads=1, device="cpu")
     with writing_to(folder, plan, facts, move_corrupt=False) as writer:
         writer.append(runner.record_of(first, Outcome(status="measured", values={"params": 1, "params_seq": 0, "params_blocks": 1}), facts))
     assert place(choose_folder(plan, None, TODAY)) == (folder, False)
@@ -85,7 +85,7 @@ def test_another_plan_or_another_machine_is_refused(monkeypatch: pytest.MonkeyPa
         runner.execute(planned(batch="2"), folder, Silent(), executor="inline")
     with pytest.raises(RequestError, match="another plan"):
         choose_folder(planned(batch="2"), folder, TODAY)
-    true_facts = environment.inspect_environment(threads=1, device="cpu", allocator="system")
+    true_facts = environment.inspect_environment(threads=1, device="cpu")
     monkeypatch.setattr(environment, "inspect_environment", lambda **_: {**true_facts, "cpu_model": "another"})
     with pytest.raises(RequestError, match="another cpu_model"):
         runner.execute(plan, folder, Silent(), executor="inline")
@@ -94,7 +94,7 @@ def test_another_plan_or_another_machine_is_refused(monkeypatch: pytest.MonkeyPa
 @pytest.mark.usefixtures("in_tmp")
 def test_a_run_goes_on_with_other_code_where_nothing_timed_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, folder = planned(), Path("mine")
-    true_facts = {**environment.inspect_environment(threads=1, device="cpu", allocator="system"), "cpu_type": "x"}
+    true_facts = {**environment.inspect_environment(threads=1, device="cpu"), "cpu_type": "x"}
     monkeypatch.setattr(environment, "inspect_environment", lambda **_: true_facts)
     runner.execute(plan, folder, Silent(), executor="inline")
     monkeypatch.setattr(environment, "inspect_environment", lambda **_: {**true_facts, "code_version": "another"})
@@ -110,7 +110,7 @@ def test_a_run_goes_on_with_other_code_where_nothing_timed_has_changed(monkeypat
 @pytest.mark.usefixtures("in_tmp")
 def test_trainings_alone_go_on_elsewhere_and_the_folder_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, folder = planned(seq="5", width="8", depth="1", task="digits", metrics="params,accuracy"), Path("mine")
-    true_facts = {**environment.inspect_environment(threads=1, device="cpu", allocator="system"), "cpu_type": "x"}
+    true_facts = {**environment.inspect_environment(threads=1, device="cpu"), "cpu_type": "x"}
 
     def execute_on(**changes: str) -> runner.RunResult:
         facts = {**true_facts, **changes}

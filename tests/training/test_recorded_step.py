@@ -31,7 +31,7 @@ from bench.training.teacher import ConvolutionalNetwork
 from models.layers.shape import Interface, Shape
 from tests.training import tape
 from tests.training.resumable import IDENTITY, NUM_CLASSES, SEED
-from tests.training.test_execution import build, changed, images, losses, run, run_until_cut_off, same_bits
+from tests.training.small_trainings import build, changed, images, losses, run, run_until_cut_off, same_bits
 from tests.training.test_loop import Scripted, run_script
 
 FAMILIES = ("gmlp", "vit", "transformer")
@@ -104,7 +104,6 @@ def test_at_rates_that_need_no_rounding_every_recipe_learns_the_bits_of_eager(fa
     other, expected = run(changed(**exact), family)
     assert losses(found) == losses(expected)
     assert same_bits(model, other)
-    assert [used.name for used in found.executions] == [used.name.replace("eager", "graph") for used in expected.executions]
 
 
 def test_running_statistics_are_those_of_eager_steps() -> None:
@@ -224,7 +223,7 @@ def test_a_resumed_training_equals_an_uninterrupted_one_to_the_bit(
     recipe = changed(engine="graph", **changes)
     expected, whole = run(recipe, family)
     with monkeypatch.context() as patch:
-        patch.setattr("tests.training.test_execution.run", lambda recipe, checkpoint: run(recipe, family, checkpoint))
+        patch.setattr("tests.training.small_trainings.run", lambda recipe, checkpoint: run(recipe, family, checkpoint))
         run_until_cut_off(patch, recipe, checkpoint_at(tmp_path / "c.pt"), step=step)
     counted.clear()
     model, resumed = run(recipe, family, checkpoint_at(tmp_path / "c.pt"))
@@ -238,7 +237,6 @@ def fresh(family: str = "vit", **changes: Any) -> Training:
     recipe = changed(engine="graph", dropout=0.2, **changes)
     torch.manual_seed(SEED)
     training = Training(build(family), images(), recipe, seed=SEED, device="cpu")
-    training.choose_execution("")
     training.model.train()
     return training
 
@@ -281,11 +279,11 @@ def test_rates_and_flags_of_the_optimizer_are_those_of_eager_after_every_step() 
 def test_a_training_that_was_set_back_is_recorded_anew() -> None:
     """The optimizer loads into new tensors, which an old recording would not know."""
     training = fresh(epochs=1)
-    before = {name: value for name, value in training.state().items() if name not in ("executions", "model")}
+    before = {name: value for name, value in training.state().items() if name != "model"}
     weights = {name: value.clone() for name, value in training.model.state_dict().items()}
     found = []
     for _ in range(2):
-        training.restore({**before, "executions": [], "model": weights, "loss_sum": torch.zeros((), dtype=torch.float64)})
+        training.restore({**before, "model": weights, "loss_sum": torch.zeros((), dtype=torch.float64)})
         training.run_epoch(None)
         found.append(training.epochs[0].loss)
         training.epochs = []

@@ -46,12 +46,10 @@ class SlotSettings(NamedTuple):
 
     `threads`: threads of a job.
     `device`: `cpu` or `cuda`.
-    `allocator`: the allocation policy.
     """
 
     threads: int
     device: str
-    allocator: str
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from typing import Self
 
 from bench.running.executors import Batch
 from bench.running.interleave import take_turns
-from bench.running.worker import Turns, choose_allocator, run_job, set_threads
+from bench.running.worker import Turns, keep_memory, run_job, set_threads
 from bench.spec import Job, Outcome
 
 
@@ -33,7 +33,7 @@ class Executor:
 
 def _prepare(job: Job) -> None:
     set_threads(job)
-    choose_allocator(job)
+    keep_memory(job)
 
 
 class _Member(Turns):

@@ -47,12 +47,12 @@ LOST = "lost_workers"
 """The outcome's value that counts lost workers or nodes of its job."""
 
 
-def inspect_environment(*, threads: int, device: str, allocator: str) -> dict[str, Any]:
+def inspect_environment(*, threads: int, device: str) -> dict[str, Any]:
     """Return the facts of the nodes that run the jobs.
 
     Raises RequestError if no node can run jobs, or if the nodes run other code than this process.
     """
-    slots, _ = slots_of(SlotSettings(threads, device, allocator))
+    slots, _ = slots_of(SlotSettings(threads, device))
     facts, own_version = dict(slots[0].facts), code_facts()["code_version"]
     if facts["code_version"] != own_version:
         raise RequestError(
@@ -93,9 +93,7 @@ class Executor:
         first = next(batches, None)
         if first is None:
             return
-        pool = self._pool = self._pool or _Pool(
-            SlotSettings(first[0].settings.threads, first[0].cell.workload.device, first[0].settings.allocator)
-        )
+        pool = self._pool = self._pool or _Pool(SlotSettings(first[0].settings.threads, first[0].cell.workload.device))
         waiting, losses = deque([first]), Counter[RecordKey]()
         while True:
             while pool.free and (batch := waiting.popleft() if waiting else next(batches, None)):

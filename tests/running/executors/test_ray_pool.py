@@ -14,7 +14,7 @@ from bench.running.executors import ray as executor
 from bench.running.executors._cluster import Slot, SlotSettings
 from bench.spec import MUST_AGREE
 
-SETTINGS, NEEDS = SlotSettings(1, "cpu", "keep"), {"num_cpus": 1}
+SETTINGS, NEEDS = SlotSettings(1, "cpu"), {"num_cpus": 1}
 FACTS = dict.fromkeys(MUST_AGREE, "same")
 
 
@@ -78,7 +78,7 @@ def test_slots_take_no_more_cpus_than_a_node_has(
         {"NodeID": "b", "Alive": False, "Resources": {"CPU": 8.0, "GPU": 4.0}},
     ]
     monkeypatch.setattr(_cluster, "ray", lambda: SimpleNamespace(nodes=lambda: nodes))
-    assert _cluster.possible_slots(SlotSettings(threads, device, "keep")) == [("a", needs) for needs in expected]
+    assert _cluster.possible_slots(SlotSettings(threads, device)) == [("a", needs) for needs in expected]
 
 
 def test_how_busy_a_node_is_is_asked_when_all_its_slots_are_up(monkeypatch: pytest.MonkeyPatch) -> None:
