@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench import console, numbers
+from bench import console
 from bench.report import console_views
 from bench.spec import Plan, RequestError
 
@@ -82,6 +82,8 @@ def largest_rows(fitting: Mapping[str, LargestSizes]) -> list[dict[str, Any]]:
 def _fitting_text(plan: Plan, memory_bytes: int) -> str:
     """Say what the largest sizes mean."""
     from bench.planning.fit import smallest_batch
+
+    from bench import numbers
 
     size = numbers.bytes_text(memory_bytes)
     return f"largest: predicted to fit {size} without workspaces and fragmentation; largest_seq_len at batch {smallest_batch(plan)}"

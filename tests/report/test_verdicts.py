@@ -87,7 +87,6 @@ def test_figures_in_words() -> None:
     assert text("share", 0.5, 0.976, 0.99) == "97.6 % [50.0 %, 99.0 %]"
     assert text("exponent", 1.9, 1.95, 2.0) == "1.95 [1.90, 2.00]"
     assert text("length", 65, 1100.4, 1200) == "1,100 [65, 1,200]"
-    assert text("error", 2e-6, 2e-6, 2e-6) == "2.0e-06"
     assert interval_json(Interval(estimate=1.5, low=0.0, high=infinite, num=1)) == {"estimate": 1.5, "low": 0.0, "high": None}
 
 
