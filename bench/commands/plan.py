@@ -81,9 +81,8 @@ def largest_rows(fitting: Mapping[str, LargestSizes]) -> list[dict[str, Any]]:
 
 def _fitting_text(plan: Plan, memory_bytes: int) -> str:
     """Say what the largest sizes mean."""
-    from bench.planning.fit import smallest_batch
-
     from bench import numbers
+    from bench.planning.fit import smallest_batch
 
     size = numbers.bytes_text(memory_bytes)
     return f"largest: predicted to fit {size} without workspaces and fragmentation; largest_seq_len at batch {smallest_batch(plan)}"
