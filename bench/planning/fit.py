@@ -22,6 +22,7 @@ from bench.measure import environment
 from bench.measure.memory_tracker import predicted_counts
 from bench.measure.model import is_stepwise
 from bench.measure.step import PARAMETER_DTYPES, attention_backend
+from bench.peers import own_import
 from bench.planning.jobs import estimated_shortest_job_seconds
 from bench.planning.request import Request
 from bench.planning.search import Expand, SizedAt, lengths_of, longest_sized, narrow, sized_at
@@ -113,8 +114,11 @@ def peak_bytes(cell: Cell) -> int:
     attention = work.attention if device == work.device or work.attention == "math" else "auto"
     try:
         with attention_backend(attention):
-            return predicted_counts(_with(cell, engine="eager", device=device)).needed_bytes
-    except RuntimeError as error:
+            found = own_import.ask(cell.model.digest, predicted_counts, _with(cell, engine="eager", device=device))
+            return found.needed_bytes
+    except RequestError:
+        raise
+    except (RuntimeError, ValueError) as error:  # a ValueError stands for any error of a user's own model
         raise UnpredictableError(f"its step cannot be predicted: {one_line(error)}") from error
 
 
