@@ -1,4 +1,4 @@
-"""A user's own model as a contestant: an object, a function, or a name in a file; sized by its width, measured by value."""
+"""A user's own model as a contestant: an object, a function, or a name in a file; sized by its width, imported by each process."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from torch import nn
 import bench
 from bench.analysis.unlike_sizes import unlike_planned, unlike_sizes
 from bench.cli import main
-from bench.peers import own_code
+from bench.peers import own_code, own_import
 from bench.planning.own_width import nearest_width
 from bench.planning.request import parse_model
 from bench.report.sections.wording import size_note
-from bench.running.store import read_plan_of_run
+from bench.running.store import read_plan_of_run, read_run
+from bench.running.worker import THREADS_SET
 
 SMALL: dict[str, Any] = {"seq": 17, "params": "100k", "depth": 2, "batch": 2}
 
@@ -192,7 +193,7 @@ def test_what_a_model_is_called_with_is_said(mine: Path) -> None:
     (mine.parent / "broken.py").write_text("import absent_library\n")
     assert "ModuleNotFoundError: No module named 'absent_library'" in str(refused(models="broken.py:net"))
     (mine.parent / "script.py").write_text("import sys\ndef net(): ...\nsys.exit('no arguments')\n")
-    assert "net cannot be loaded: SystemExit: no arguments" in str(refused(models="script.py:net"))
+    assert "script.py cannot be imported: SystemExit: no arguments" in str(refused(models="script.py:net"))
     assert "python:script cannot be imported: SystemExit: no arguments" in str(refused(models="python:script:net"))
     (mine.parent / "leaving.py").write_text("def net(): raise SystemExit('no arguments')\n")
     assert "leaving.py:net ends the program: SystemExit: no arguments" in str(refused(models="leaving.py:net"))
@@ -289,7 +290,7 @@ def test_all_kinds_are_measured_in_processes_of_their_own() -> None:
         out="run",
     )
     assert found.table["status"].tolist() == ["measured"] * 5, found.table["reason"].tolist()
-    assert sorted(path.suffix for path in Path("run/models").iterdir() if path.suffix != ".json") == [".pkl", ".pkl", ".py"]
+    assert sorted(path.name for path in Path("run/models").glob("*/*")) == ["mine.py", "object.pkl", "object.pkl"]
     assert "own model" not in found.answer
     assert all(planned.cell.model.digest for planned in read_plan_of_run(Path("run")).cells[1:])
 
@@ -299,7 +300,7 @@ def test_a_run_goes_on_elsewhere_with_its_own_code(mine: Path, tmp_path: Path, m
     bench.run(**request, out=tmp_path / "run", on="inline")
     monkeypatch.chdir("/")
     monkeypatch.setattr(own_code, "_known", {})
-    own_code._loaded.cache_clear()
+    monkeypatch.setattr(own_import, "_imported", {})
     mine.rename(tmp_path / "moved.py")
     again = bench.run(resume=tmp_path / "run", on="inline")
     assert again.table["status"].tolist() == ["measured"] * 2
@@ -309,9 +310,7 @@ def test_a_changed_file_is_not_mixed_into_its_run(mine: Path, capsys: pytest.Cap
     request = {"models": "mine.py:built", **SMALL, "metrics": "params"}
     bench.run(**request, out="run", on="inline")
     mine.write_text(f"{CODE}\n# changed\n")
-    with pytest.raises(
-        bench.RequestError, match=r"mine.py has changed since this run began: mine.py:built was \w{12} then, it is \w{12} now"
-    ):
+    with pytest.raises(bench.RequestError, match=r"mine.py has changed since this run began, and mine.py:built with it"):
         bench.run(resume="run", on="inline")
     with pytest.raises(bench.RequestError, match=r"mine\.py:built has changed since run was measured"):
         bench.run(**request, out="run", on="inline")
@@ -328,8 +327,133 @@ def test_a_plan_of_someone_elses_code_is_run_only_if_trusted(monkeypatch: pytest
         bench.run(plan="run", out="other", on="inline")
     monkeypatch.setenv("BENCH_ALLOW_FACTORIES", "1")
     assert len(bench.run(plan="run", out="other", on="inline").table) == 1
-    for path in Path("run/models").glob("*.py"):
+    for path in Path("run/models").rglob("*.py"):
         path.write_text("damaged = 1")
     monkeypatch.setattr(own_code, "_known", {})
     with pytest.raises(bench.RequestError, match=r"the code of mine.py:built \(\w{12}\) is missing or damaged"):
         bench.run(plan="run", out="third", on="inline")
+
+
+HEAD = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = block()
+
+    def forward(self, patches):
+        return self.net(patches).mean(1)
+"""
+
+
+def block(hidden: int) -> str:
+    """A helper; the model has 13,002 parameters if it has 64 hidden units, and 103,946 if it has 512."""
+    layers = f"nn.Sequential(nn.Linear(192, {hidden}), nn.ReLU(), nn.Linear({hidden}, 10))"
+    return f"from torch import nn\n\ndef block():\n    return {layers}\n"
+
+
+def written(files: dict[str, str]) -> None:
+    for name, text in files.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(textwrap.dedent(text))
+
+
+@pytest.fixture
+def two() -> str:
+    """Two files that each import a helper of one name from their own folders."""
+    written({"v1/blocks.py": block(64), "v1/first.py": f"from blocks import block\n{HEAD}"})
+    written({"v2/blocks.py": block(512), "v2/second.py": f"from blocks import block\n{HEAD}"})
+    return "v1/first.py:Net,v2/second.py:Net"
+
+
+def test_each_file_imports_its_own_helper(two: str) -> None:
+    found = bench.run(models=two, seq=17, metrics="params,flops", out="run", on="inline").table
+    assert found["params"].tolist() == [13_002, 103_946]
+    assert found["flops"].tolist() == [439_552, 3_516_416]
+    assert found["params"].tolist() == [13_002, 103_946]
+    assert not own_import._children, "they must end with planning"
+
+
+@pytest.mark.parametrize("init", [True, False])
+def test_packages_beside_a_file_may_have_the_names_of_ours(init: bool) -> None:
+    """Also those that it imports only when the model is built."""
+    files = {"models/vit.py": block(64), "models/late.py": "SCALE = 1"} | ({"models/__init__.py": ""} if init else {})
+    built = "from models.late import SCALE\n        self.net = block()"
+    written({**files, "clash.py": f"from models.vit import block\n{HEAD.replace('self.net = block()', built)}"})
+    found = bench.run(models="clash.py:Net,vit", seq=17, params="1M", metrics="params", out="run", on="inline").table
+    assert found["params"].tolist()[0] == 13_002
+    from models import vit
+
+    assert hasattr(vit, "VARIANTS")
+
+
+def test_a_changed_helper_is_not_mixed_into_its_run(two: str) -> None:
+    request = {"models": two, "seq": 17, "metrics": "params"}
+    bench.run(**request, out="run", on="inline")
+    written({"v2/blocks.py": block(256)})
+    with pytest.raises(bench.RequestError, match=r"v2/blocks\.py has changed since this run began, and second\.py:Net with it"):
+        bench.run(resume="run", on="inline")
+    with pytest.raises(bench.RequestError, match=r"second\.py:Net has changed since run was measured"):
+        bench.run(**request, out="run", on="inline")
+    assert bench.plan(**request).table["params"].tolist() == [13_002, 52_106 - 128]
+    Path("v2/blocks.py").unlink()
+    with pytest.raises(bench.RequestError, match=r"v2/blocks\.py has changed"):
+        bench.run(resume="run", on="inline")
+
+
+def test_a_run_keeps_what_its_files_import(two: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    written({"v1/unused.py": "raise SystemExit"})
+    bench.run(models=two, seq=17, metrics="params", out="run", on="inline")
+    kept = sorted(path.name for path in Path("run/models").rglob("*.py"))
+    assert kept == ["blocks.py", "blocks.py", "first.py", "second.py"]
+    monkeypatch.setattr(own_code, "_known", {})
+    monkeypatch.setattr(own_import, "_imported", {})
+    monkeypatch.setenv("BENCH_ALLOW_FACTORIES", "1")
+    for folder in ("v1", "v2"):
+        Path(folder).rename(f"{folder}_moved")
+    assert bench.run(plan="run", out="again", on="inline").table["params"].tolist() == [13_002, 103_946]
+
+
+def test_a_file_of_any_name_goes_on() -> None:
+    written({"modèle.py": block(64) + HEAD})
+    bench.run(models="modèle.py:Net", seq=17, metrics="params", out="run", on="inline")
+    assert bench.run(resume="run", on="inline").table["params"].tolist() == [13_002]
+
+
+def test_what_a_file_prints_keeps_off_stdout(capfd: pytest.CaptureFixture[str]) -> None:
+    written({"banner.py": f"print('my models')\n{block(64)}{HEAD}"})
+    with pytest.raises(SystemExit, match="0"):
+        main(["plan", "--models", "banner.py:Net", "--seq", "17", "--json"])
+    assert capfd.readouterr().out.startswith("{")
+
+
+def test_a_file_that_ends_its_process_is_refused() -> None:
+    written({"ending.py": "import os\nos._exit(3)\n"})
+    assert "ending.py ends the process that imports it" in str(refused(models="ending.py:net"))
+
+
+@pytest.mark.slow
+def test_workers_import_files_outside_any_device_and_with_the_threads_of_the_run(two: str) -> None:
+    values = "RATES = [rate.item() for rate in torch.linspace(0, 0.2, 4)]"
+    stored = """
+    net = nn.Sequential(nn.Flatten(), nn.Linear(17 * 192, 10))
+    torch.save(net.state_dict(), "weights.pt")
+    net.load_state_dict(torch.load("weights.pt"))
+    scale = float(net[1].weight.detach().abs().max())
+    """
+    written(
+        {
+            "rates.py": f"import torch\n{values}\n{block(64)}{HEAD}",
+            "built.py": f"import torch\nfrom torch import nn\n{textwrap.dedent(stored)}",
+        }
+    )
+    written({"threads.py": f"import torch\ntorch.set_num_threads(3)\n{block(64)}{HEAD}"})
+    found = bench.run(
+        models=f"{two},rates.py:Net,built.py:net,threads.py:Net", seq=17, metrics="params,latency", quick=True, threads=1, out="run"
+    ).table
+    assert found["status"].tolist() == ["measured"] * 5, found["reason"].tolist()
+    assert found["params"].tolist() == [13_002, 103_946, 13_002, 32_650, 13_002]
+    assert found["threads"].tolist() == [1] * 5
+    noted = {record.outcome.values.get(THREADS_SET) for record in read_run(Path("run")).records}
+    assert noted == {None, 3}

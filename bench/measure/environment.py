@@ -29,7 +29,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 TIMED_CODE = (
     *("models/**/*.py", "bench/measure/engines/*.py", "bench/measure/onednn/*.py", "bench/metrics/latency.py", "bench/planning/timing.py"),
     *(f"bench/measure/{name}.py" for name in ("allocator", "kernel_time", "kernels", "model", "step", "timer")),
-    *("bench/running/executors/process.py", "bench/running/interleave.py", "bench/running/worker.py"),
+    *("bench/fork_server.py", "bench/running/executors/process.py", "bench/running/interleave.py", "bench/running/worker.py"),
 )
 """Files that determine a time, relative to the folder that holds `bench`.
 

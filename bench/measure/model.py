@@ -11,6 +11,7 @@ from torch import nn
 
 from bench import catalog
 from bench.peers import families as outside
+from bench.peers import own_import
 from bench.spec import ModelSpec
 from models.layers.cost import Cost
 from models.layers.dropout import dropping_places
@@ -97,6 +98,10 @@ def _is_generating(family: ModuleType) -> bool:
 @functools.lru_cache(maxsize=256)
 def dropping_places_of(model: ModelSpec) -> tuple[str, ...]:
     """Return the places where dropout can act, without making weights."""
+    return own_import.ask(model.digest, _dropping_places, model)
+
+
+def _dropping_places(model: ModelSpec) -> tuple[str, ...]:
     with torch.device("meta"):
         return dropping_places(build_model(model))
 

@@ -2,7 +2,8 @@
 
 `--models` accepts `timm:NAME`, `torchvision:NAME`, `python:package.module:factory` and `FILE.py:NAME`; Python also objects.
 
-    own_code     a user's file or object by value, in the run's folder
+    own_code     the code of a user's file or object, in the run's folder
+    own_import   imports a user's file, here or in a child
     names        parses these names; imports no library
     families/    one file per prefix, with the contract of a family in `models`: `Config`, `build`, `cost`, `uses_attention`; and `spec_of`, which
                  reads a model's sizes

@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 from bench.peers import own_code
+from bench.peers.own_import import require_file
 from bench.spec import OptionValue, RequestError
 from models.layers.shape import POOLS
 
@@ -47,14 +48,14 @@ def parse_outside(entry: str) -> Options:
     """Parse an entry to the options of a ModelSpec.
 
     These are `model`, or `factory` with `pool` and `arguments` if given, and with `digest` for a file or object. Raises RequestError for a
-    malformed name, a file that cannot be read, options that cannot be passed on, and if the library is not installed.
+    malformed name, a file that cannot be imported, options that cannot be passed on, and if the library is not installed.
     """
     family = outside_family(entry)
     if entry.startswith(own_code.PREFIX):
         name, digest = own_code.parse_entry(entry)
         return (("digest", digest), ("factory", name))
     if file := own_code.FILE_ENTRY.fullmatch(entry):
-        digest = own_code.require_file(Path(file["path"])).digest
+        digest = require_file(Path(file["path"]))
         given = _settings(entry, [setting for setting in file["settings"].split("+") if setting])
         return tuple(sorted({"factory": f"{Path(file['path']).name}:{file['name']}", "digest": digest, **given}.items()))
     name, *settings = entry.removeprefix(f"{family}:").split("+")

@@ -1,7 +1,7 @@
-"""A user's own model by value: the code of `FILE.py:NAME`, or a pickled Python object.
+"""A user's own model: `FILE.py:NAME`, which each process imports itself (`bench.peers.own_import`), or a pickled Python object.
 
-A plan names it by a digest of its content. The content lies in the run's folder, in `models/`, from where workers and a resumed run read it: so a
-run measures the code that it began with. Imports no torch.
+A plan names it by a digest of its content: of the file with those below its folder that importing it reads, or of the pickle. The run's folder keeps
+the content in `models/`, for a resumed or repeated run. Imports no torch.
 """
 
 from __future__ import annotations
@@ -10,13 +10,10 @@ import ast
 import contextlib
 import functools
 import hashlib
-import importlib.util
 import json
-import pickle
 import re
 import sys
 import sysconfig
-import types
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,44 +21,51 @@ from typing import Any
 
 from bench.errors import one_line
 from bench.files import write_bytes, write_json
+from bench.serialize import content_id
 from bench.spec import RequestError
 
 FOLDER = "models"
 """Folder inside a run's folder."""
-FILE, OBJECT = ".py", ".pkl"
+PICKLE = "object.pkl"
 PREFIX = "object:"
-DIGITS = 12
 FILE_ENTRY = re.compile(r"(?P<path>[^:]*\.py):(?P<name>[A-Za-z_]\w*)(?P<settings>(\+.*)?)", re.DOTALL)
+PROGRAM = Path(__file__).parents[2]
+INSTALLED = {where for name in ("stdlib", "platstdlib") for path in [Path(sysconfig.get_path(name))] for where in (path, path.resolve())}
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnCode:
     """The content of a user's own model.
 
-    `kind`: FILE or OBJECT.
-    `origin`: the file that it came from, as an absolute path; empty for an object.
+    `files`: content by path, relative to the file's folder; of an object PICKLE alone.
+    `origin`: the file, as an absolute path; empty for an object.
+    `copy`: folder of a run's copy; None if there is none.
     """
 
-    kind: str
-    content: bytes
+    files: dict[str, bytes]
     origin: str = ""
+    copy: Path | None = None
 
     @functools.cached_property
     def digest(self) -> str:
-        return hashlib.sha256(self.content).hexdigest()[:DIGITS]
+        return content_id({name: hashlib.sha256(content).hexdigest() for name, content in self.files.items()})
+
+    def changed(self) -> list[Path]:
+        """Return the files that have changed or gone since; none if the file itself has gone, and for an object."""
+        path = Path(self.origin)
+        if not path.is_file():
+            return []
+        found = {path.parent / name: content for name, content in self.files.items()}
+        return [path for path, content in found.items() if not path.is_file() or path.read_bytes() != content]
 
 
 _known: dict[str, OwnCode] = {}
 
 
-def require_file(path: Path) -> OwnCode:
-    """Return the code of a file, known from now on. Raises RequestError if it cannot be read."""
-    try:
-        found = OwnCode(kind=FILE, content=path.read_bytes(), origin=str(path.resolve()))
-    except OSError as error:
-        raise RequestError(f"cannot read {path}: {error.strerror or error}", "name a file that exists: FILE.py:NAME") from error
-    _known[found.digest] = found
-    return found
+def know(code: OwnCode) -> str:
+    """Know this code from now on; return its digest."""
+    _known[code.digest] = code
+    return code.digest
 
 
 def names_in(path: Path) -> tuple[str, ...]:
@@ -80,12 +84,11 @@ def entry_of(value: Any, name: str = "") -> str:
 
     `name`: by default that of its function or class. Raises RequestError if it cannot be pickled.
     """
-    called = name or _name_of(value)
+    inner = getattr(value, "func", value)  # of a partial
+    called = name or (getattr(inner, "__name__", "") or type(inner).__name__).strip("<>")
     if not re.fullmatch(r"[A-Za-z_][\w.-]*", called):
         raise RequestError(f"{called!r} cannot name a model", "use letters, digits, _, . and -")
-    code = OwnCode(kind=OBJECT, content=_pickled(value, called))
-    _known[code.digest] = code
-    return f"{PREFIX}{called}@{code.digest}"
+    return f"{PREFIX}{called}@{know(OwnCode(files={PICKLE: _pickled(value, called)}))}"
 
 
 def parse_entry(entry: str) -> tuple[str, str]:
@@ -104,105 +107,54 @@ def parse_entry(entry: str) -> tuple[str, str]:
 def keep(digests: Iterable[str], folder: Path) -> None:
     """Write the code behind these digests into a run's folder, if it is not there."""
     for digest in dict.fromkeys(digests):
-        code = _code(digest)
-        path = folder / FOLDER / f"{digest}{code.kind}"
-        if not path.with_suffix(".json").exists():  # which is written last
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_bytes(path, code.content)
-            write_json(path.with_suffix(".json"), {"origin": code.origin})
+        place = folder / FOLDER / digest
+        if not place.with_suffix(".json").exists():  # which is written last
+            for name, content in _known[digest].files.items():
+                (place / name).parent.mkdir(parents=True, exist_ok=True)
+                write_bytes(place / name, content)
+            write_json(place.with_suffix(".json"), {"origin": _known[digest].origin})
 
 
 def look_in(folder: Path) -> None:
     """Know the code that a run's folder holds."""
-    for path in (path for kind in (FILE, OBJECT) for path in (folder / FOLDER).glob(f"*{kind}")):
-        if path.stem not in _known:
+    for noted in (folder / FOLDER).glob("*.json"):
+        if noted.stem not in _known:
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # named when it is needed
-                origin = str(json.loads(path.with_suffix(".json").read_text())["origin"])
-                code = OwnCode(kind=path.suffix, content=path.read_bytes(), origin=origin)
-                if code.digest == path.stem:
-                    _known[code.digest] = code
+                place = noted.with_suffix("")
+                files = {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
+                code = OwnCode(files=files, origin=str(json.loads(noted.read_text())["origin"]), copy=place)
+                if code.digest == noted.stem:
+                    know(code)
 
 
-def require_known(digest: str, name: str) -> None:
-    """Raise RequestError if the code of a model is neither here nor in a run's folder that was looked in."""
+def require_known(digest: str, name: str) -> OwnCode:
+    """Return the code of a model. Raises RequestError if it is neither here nor in a run's folder that was looked in."""
     if digest not in _known:
         raise RequestError(
             f"the code of {name} ({digest}) is missing or damaged",
             f"it belongs into {FOLDER}/ of the run's folder: resume or repeat that folder",
         )
+    return _known[digest]
 
 
 def require_unchanged(digest: str, name: str) -> None:
-    """Raise RequestError if the file that a model came from has changed since."""
-    require_known(digest, name)
-    path = Path(_code(digest).origin or "-")
-    if _code(digest).kind == FILE and path.is_file() and (now := OwnCode(kind=FILE, content=path.read_bytes()).digest) != digest:
+    """Raise RequestError if a file that a model came from has changed since."""
+    if changed := require_known(digest, name).changed():
         raise RequestError(
-            f"{path} has changed since this run began: {name} was {digest} then, it is {now} now",
+            f"{changed[0]} has changed since this run began, and {name} with it",
             "its records must not be mixed; restore the file, or measure it as it is now into a new folder",
         )
 
 
-def load(digest: str, name: str) -> Any:
-    """Return the object itself, or `name` from its file.
-
-    Raises RequestError if the code is missing or fails.
-    """
-    require_known(digest, name)
-    return _loaded(digest, name)
-
-
-@functools.lru_cache(maxsize=64)
-def _loaded(digest: str, name: str) -> Any:
-    code = _code(digest)
-    try:
-        if code.kind == OBJECT:
-            return pickle.loads(code.content)
-        found = getattr(_module(digest), name, None)
-    except RequestError:
-        raise
-    except (Exception, SystemExit) as error:  # a user's code may raise anything, or be a script that exits
-        advice = "start where its imports are found" if isinstance(error, ImportError) else f"correct {code.origin or 'its code'}"
-        raise RequestError(f"{name} cannot be loaded: {type(error).__name__}: {one_line(error)}", advice) from error
-    if not callable(found):
-        names = ", ".join(names_in(Path(code.origin)))
-        raise RequestError(f"{code.origin} has no function or module {name}{f'; it has {names}' if names else ''}", "write FILE.py:NAME")
-    return found
-
-
-def module_of(digest: str) -> Any:
-    """Return the module of a file's code; None for an object."""
-    return _module(digest) if _code(digest).kind == FILE else None
-
-
-@functools.lru_cache(maxsize=64)
-def _module(digest: str) -> types.ModuleType:
-    """Run a file's code, exactly as it was hashed. Its folder is searched last for what it imports."""
-    code, name = _code(digest), f"own_{digest}"
-    path = Path(code.origin)
-    if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))
-    spec = importlib.util.spec_from_loader(name, loader=None, origin=str(path))
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    module.__file__ = str(path)
-    sys.modules[name] = module
-    try:
-        exec(compile(code.content, str(path), "exec"), module.__dict__)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
-
-
-def _code(digest: str) -> OwnCode:
-    return _known[digest]
-
-
-def _name_of(value: Any) -> str:
-    inner = getattr(value, "func", value)  # of a partial
-    name = getattr(inner, "__name__", "") or type(inner).__name__
-    return name.strip("<>")
+def is_users(file: str) -> bool:
+    """Return whether a module's file is neither Python's, nor installed, nor this program's."""
+    path = Path(file)
+    own = (PROGRAM / "bench", PROGRAM / "models")
+    return not (
+        any(map(path.is_relative_to, own))
+        or {"site-packages", "dist-packages"} & set(path.parts)
+        or any(map(path.is_relative_to, INSTALLED))
+    )
 
 
 def _pickled(value: Any, name: str) -> bytes:
@@ -227,7 +179,8 @@ def _by_value(value: Any) -> Iterator[None]:
     inner = getattr(value, "func", value)
     name = getattr(inner, "__module__", None) or type(inner).__module__
     module = sys.modules.get(name)
-    if name == "__main__" or module is None or not _is_users(module):
+    file = getattr(module, "__file__", None)
+    if module is None or name == "__main__" or not (file and is_users(str(Path(file).resolve()))):
         yield
         return
     cloudpickle.register_pickle_by_value(module)
@@ -235,11 +188,3 @@ def _by_value(value: Any) -> Iterator[None]:
         yield
     finally:
         cloudpickle.unregister_pickle_by_value(module)
-
-
-def _is_users(module: types.ModuleType) -> bool:
-    """Return whether a module is a file outside Python's and this program's folders."""
-    file = getattr(module, "__file__", None)
-    own = str(Path(__file__).parents[2])
-    places = (*(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")), f"{own}/bench", f"{own}/models")
-    return file is not None and not any(Path(file).resolve().is_relative_to(Path(place).resolve()) for place in places)

@@ -35,7 +35,7 @@ from bench.spec import (
 from bench.tasks._info import info_of
 from models.layers.shape import require_one_of, require_positive
 
-SAFE_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+=-]{0,150}"
+SAFE_NAME = r"\w[\w.+=-]{0,150}"
 ALLOW_FACTORIES = "BENCH_ALLOW_FACTORIES"
 """Environment variable that lets plan files name functions of any package."""
 OWN_FACTORIES = "bench.peers."

@@ -19,6 +19,7 @@ from bench.measure.engines import EAGER
 from bench.measure.memory_tracker import predicted_counts
 from bench.measure.model import is_counted, is_stepwise
 from bench.measure.step import attention_backend
+from bench.peers import own_import
 from bench.planning.values import MAX_SIZE
 from bench.spec import Cell, Plan, RequestError
 
@@ -84,8 +85,11 @@ def peak_bytes(cell: Cell) -> int:
     attention = work.attention if device == work.device or work.attention == "math" else "auto"
     try:
         with attention_backend(attention):
-            return predicted_counts(_with(cell, device=device)).needed_bytes
-    except RuntimeError as error:
+            found = own_import.ask(cell.model.digest, predicted_counts, _with(cell, device=device))
+            return found.needed_bytes
+    except RequestError:
+        raise
+    except (RuntimeError, ValueError) as error:  # a ValueError stands for any error of a user's own model
         raise RequestError(
             f"--memory: a step of {cell.model.name} cannot be predicted: {one_line(error)}", "try --attention auto, or leave --memory out"
         ) from error

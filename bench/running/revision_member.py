@@ -17,8 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.errors import one_line
+from bench.fork_server import SINGLE_THREADED
 from bench.planning.jobs import TIMED_OUT
-from bench.running.executors.process import COMPILE_CACHE, SINGLE_THREADED, STOP_GRACE_S, compile_cache, died, limit_s, processor_s
+from bench.running.executors.process import COMPILE_CACHE, STOP_GRACE_S, compile_cache, died, limit_s, processor_s
 from bench.running.revisions import OWN_FOLDER, tree_of
 from bench.running.turns import BUILT
 from bench.serialize import from_json, to_json

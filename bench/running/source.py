@@ -10,6 +10,8 @@ from typing import Annotated
 
 from bench import catalog
 from bench.measure import environment
+from bench.peers import own_code
+from bench.peers.own_import import children_end
 from bench.planning import completion
 from bench.planning.flags import Flags, announce_data_root, settings_on, to_recipe, to_request, to_settings, with_lengths_of
 from bench.planning.values import flag, named_path
@@ -37,6 +39,7 @@ def runs_elsewhere(executor: str) -> bool:
     return hasattr(catalog.load("executors", executor), "inspect_environment")
 
 
+@children_end()
 def plan_to_run(
     flags: Flags, source: Source, out: Path | None = None, *, elsewhere: bool = False, command: str = ""
 ) -> tuple[Plan, Path | None]:
@@ -56,7 +59,6 @@ def plan_to_run(
     if resume and out:
         raise RequestError("--resume continues in the folder of the run; --out cannot be added", "leave --out out")
     announce_data_root(flags)
-    from bench.peers import own_code
     from bench.planning.check import check_plan
     from bench.running.store import read_plan, read_plan_of_run
 
@@ -71,6 +73,7 @@ def plan_to_run(
     return plan, resume
 
 
+@children_end()
 def plan_of_flags(flags: Flags, *, may_be_elsewhere: bool = False, command: str = "") -> Plan:
     """Return the plan of a request.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import math
 import os
@@ -14,11 +15,13 @@ from bench import catalog
 from bench.errors import is_out_of_memory, one_line
 from bench.measure.allocator import keep_freed_memory
 from bench.metrics import Measurement
-from bench.peers import own_code
-from bench.spec import MEASURED, Job, Outcome
+from bench.peers import own_code, own_import
+from bench.spec import MEASURED, Job, Outcome, RequestError
 
 MEMORY_SHARE = 0.95
 """Share of available memory that a job may use on a CPU."""
+THREADS_SET = "threads_set_by_file"
+"""The outcome's value with the threads that a user's file set when it was imported; the job ran with its settings' threads."""
 
 
 def run_job(job: Job) -> Outcome:
@@ -84,24 +87,31 @@ class Turns:
             )
 
 
-def prepare_process(job: Job) -> None:
-    """Set threads and allocator, limit memory on a CPU, and find the code of a user's own model.
+def prepare_process(job: Job) -> dict[str, int]:
+    """Prepare like `prepare`, and limit memory on a CPU: a job that needs too much then fails instead of exhausting the machine's memory.
 
-    Call it before any tensor exists. With the limit, a job that needs too much memory fails instead of exhausting the machine's memory.
+    Call it before any tensor exists. Returns what the record must note.
     """
-    if job.cell.model.digest:
-        own_code.look_in(Path(job.run_folder))
-    set_threads(job)
-    keep_memory(job)
+    noted = prepare(job)
     if job.cell.workload.device == "cpu":
         _bound_memory()
+    return noted
 
 
-def set_threads(job: Job) -> None:
+def prepare(job: Job) -> dict[str, int]:
+    """Set threads and allocator, and load the code of a user's own model. Returns the threads that the file has set, to note."""
     import torch
 
-    trains = job.recipe is not None
-    torch.set_num_threads(job.settings.train_threads if trains else job.settings.threads)
+    wanted = job.settings.train_threads if job.recipe is not None else job.settings.threads
+    torch.set_num_threads(wanted)
+    if job.cell.model.digest:
+        own_code.look_in(Path(job.run_folder))
+        with contextlib.suppress(RequestError):  # building the model says why
+            own_import.enter(job.cell.model.digest, job.cell.model.name)
+    found = torch.get_num_threads()
+    torch.set_num_threads(wanted)
+    keep_memory(job)
+    return {THREADS_SET: found} if found != wanted else {}
 
 
 def keep_memory(job: Job) -> None:

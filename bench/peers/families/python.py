@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from bench.errors import one_line
-from bench.peers import counted, own_code
+from bench.peers import counted, own_import
 from bench.peers.adapter import adapted, unadapted
 from bench.peers.counterpart import Counterpart
 from bench.peers.names import LIBRARIES, missing_library, read_arguments
@@ -95,25 +95,31 @@ def takes(options: tuple[tuple[str, OptionValue], ...], size: str) -> bool:
 
 
 def build(config: Config) -> nn.Module:
-    """Build the model.
+    """Build the model. Threads stay as they are, whatever its code sets.
 
     Raises ValueError if the factory refuses its arguments or returns another type.
     """
-    reads_images = _reads_images(config.factory, config.digest)
-    return adapted(counted.build_on_device(lambda: _create(config)), config.interface, reads_images=reads_images)
+    threads = torch.get_num_threads()
+    try:
+        with own_import.beside(config.digest):
+            model = counted.build_on_device(lambda: _create(config))
+    finally:
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+    return adapted(model, config.interface, reads_images=_reads_images(config.factory, config.digest))
 
 
 def cost(config: Config) -> Cost:
-    return counted.count_once(build, config).cost
+    return _counted(config).cost
 
 
 def uses_attention(config: Config) -> bool:
-    return counted.count_once(build, config).uses_attention
+    return _counted(config).uses_attention
 
 
 def wrong_answer(config: Config) -> str:
     """Return the shapes of a wrong answer, as `returned ...; ... is needed`; empty if its shape is right."""
-    returned, interface = counted.count_once(build, config).answer, config.interface
+    returned, interface = _counted(config).answer, config.interface
     needed = (counted.SAMPLES, *((config.data_tokens,) if interface.output == "tokens" else ()), interface.num_classes)
     if returned == needed:
         return ""
@@ -132,6 +138,11 @@ def call_text(config: Config) -> str:
 def _shape_text(shape: tuple[int, ...]) -> str:
     first, *others = shape
     return f"[{', '.join(map(str, ('batch' if first == counted.SAMPLES else first, *others)))}]"
+
+
+@functools.lru_cache(maxsize=512)
+def _counted(config: Config) -> counted.Counted:
+    return own_import.ask(config.digest, counted.count_once, build, config)
 
 
 def unknown_sizes(config: Config) -> tuple[str, ...]:
@@ -181,8 +192,13 @@ def _is_square(number: int) -> bool:
     return number > 0 and math.isqrt(number) ** 2 == number
 
 
+@functools.lru_cache(maxsize=256)
 def _reads_images(factory: str, digest: str) -> bool:
-    found = (_module(factory.partition(":")[0]),) if not digest else (own_code.load(digest, _name(factory)), own_code.module_of(digest))
+    return own_import.ask(digest, _says_images, factory, digest)
+
+
+def _says_images(factory: str, digest: str) -> bool:
+    found = own_import.load(digest, _name(factory)) if digest else (_module(factory.partition(":")[0]),)
     return any(getattr(each, READS, "") == "images" for each in found)
 
 
@@ -196,6 +212,10 @@ def _counterpart(factory: str, digest: str) -> Counterpart | None:
 
 @functools.lru_cache(maxsize=256)
 def _parameters(factory: str, digest: str) -> tuple[str, ...]:
+    return own_import.ask(digest, _named_parameters, factory, digest)
+
+
+def _named_parameters(factory: str, digest: str) -> tuple[str, ...]:
     """Return the names of a factory's parameters, without those that a partial fixed; () for a built module.
 
     Raises RequestError if it cannot be loaded, or is a builtin that names none.
@@ -216,7 +236,7 @@ def _name(factory: str) -> str:
 def _target(factory: str, digest: str) -> Callable[..., object]:
     """Return the function, class or built module. Raises RequestError if it cannot be loaded."""
     if digest:
-        own: Callable[..., object] = own_code.load(digest, _name(factory))
+        own: Callable[..., object] = own_import.load(digest, _name(factory))[0]
         return own
     module, _, name = factory.partition(":")
     found = getattr(_module(module), name, None)

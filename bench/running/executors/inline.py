@@ -5,12 +5,13 @@ Jobs are not isolated: there is no time limit, and one job warms up the next.
 
 from __future__ import annotations
 
+import dataclasses
 from types import TracebackType
 from typing import Self
 
 from bench.running.executors import Batch
 from bench.running.interleave import take_turns
-from bench.running.worker import Turns, keep_memory, run_job, set_threads
+from bench.running.worker import Turns, prepare, run_job
 from bench.spec import Job, Outcome
 
 
@@ -22,18 +23,14 @@ class Executor:
         return None
 
     def run(self, job: Job) -> Outcome:
-        _prepare(job)
-        return run_job(job)
+        noted = prepare(job)
+        outcome = run_job(job)
+        return dataclasses.replace(outcome, values={**outcome.values, **noted})
 
     def run_group(self, batch: Batch) -> list[Outcome]:
         for job in batch:
-            _prepare(job)
+            prepare(job)
         return take_turns([_Member(job) for job in batch])
-
-
-def _prepare(job: Job) -> None:
-    set_threads(job)
-    keep_memory(job)
 
 
 class _Member(Turns):

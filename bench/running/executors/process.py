@@ -9,23 +9,20 @@ from __future__ import annotations
 import contextlib
 import datetime
 import gc
-import multiprocessing
 import os
 import signal
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
-from multiprocessing import spawn
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from bench import catalog
+from bench import catalog, fork_server
 from bench.peers.names import LIBRARIES
+from bench.peers.own_import import libraries
 from bench.planning.timing import LATENCY, PILOT
 from bench.progress import listening, tell
 from bench.running.executors import Batch
@@ -33,13 +30,10 @@ from bench.running.interleave import take_turns
 from bench.serialize import from_json, to_json
 from bench.spec import MEASURED, Job, Outcome
 from bench.tasks import DATA_VARIABLES, data_variables
-from bench.variables import variables_restored
 
 if TYPE_CHECKING:
     from bench.running.worker import Turns
 
-PRELOAD = ["bench.running.ignore_signals", "bench.running.preload"]
-SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1"}
 COMPILE_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 """The environment variable for inductor's cache folder.
 
@@ -47,15 +41,9 @@ Each timed configuration of a run has its own folder, so its pilot really compil
 """
 PARENT_DEATH_SIGNAL = 1
 STOP_GRACE_S = 5.0
-SERVER_DEATH_S = 60.0  # far longer than a killed process takes to disappear, even on a busy machine
 UNKNOWN_EXIT_CODE = 255
 """The exit code reported for children of a dead fork server."""
 SERVER_DIED = "the fork server died"
-STARTING = threading.Lock()
-"""Held while a process starts, because that changes variables of this process."""
-MAIN = ("init_main_from_name", "init_main_from_path", "main_path")
-"""Entries by which multiprocessing tells a process to import this one's main module."""
-
 
 Unit = tuple[str, bool, int]
 """Key of jobs sharing a process: cell id, measured in rounds, repeat."""
@@ -79,16 +67,14 @@ class Executor:
     MEASURES_HOST = True
 
     def __init__(self) -> None:
-        self._context = multiprocessing.get_context("forkserver")
         self._worker: _Worker | None = None
-        # libraries that planning imported for foreign models, so that no job has to
-        self._context.set_forkserver_preload([*PRELOAD, *(name for name in LIBRARIES if name in sys.modules)])
+        # what planning imported for foreign models
+        fork_server.use_libraries({name for name in LIBRARIES if name in sys.modules or name in libraries})
 
     def __enter__(self) -> Self:
         # inductor's own process may still write into the folder while it is removed
         self._compiled = tempfile.TemporaryDirectory(prefix="gmlp-bench-compiled-", ignore_cleanup_errors=True)
-        warm = self._context.Process(target=_nothing)
-        self._start(warm)
+        warm, _ = fork_server.new_process(_nothing)
         warm.join()
         return self
 
@@ -126,24 +112,6 @@ class Executor:
 
         return RevisionMember(job, Path(self._compiled.name))
 
-    def _start(self, process: Any) -> None:
-        """Start a process, first the fork server itself if none is alive.
-
-        A killed server closes its socket shortly before the system reports its death, so connecting fails for a moment; then retry.
-        Raises ConnectionError or EOFError if that fails for SERVER_DEATH_S.
-        """
-        deadline = time.monotonic() + SERVER_DEATH_S
-        # Python 3.11's server ignores this process's sys.path and silently skips modules that it cannot import
-        with STARTING, _main_module_left_out(), _environment({**SINGLE_THREADED, "PYTHONPATH": os.pathsep.join(sys.path)}):
-            while True:
-                try:
-                    process.start()
-                    return
-                except (ConnectionError, EOFError):
-                    if time.monotonic() > deadline:
-                        raise
-                    time.sleep(0.01)
-
     def _run(self, job: Job) -> Outcome:
         if job.cell.workload.code:
             from bench.running.revision_member import run_alone
@@ -179,12 +147,7 @@ class Executor:
 
         Raises ConnectionError or EOFError if there is no server to fork it.
         """
-        connection, theirs = self._context.Pipe()
-        process = self._context.Process(target=_child, args=(theirs, self._compiled.name, data_variables()), daemon=True)
-        try:
-            self._start(process)
-        finally:
-            theirs.close()
+        process, connection = fork_server.new_process(_child, self._compiled.name, data_variables())
         return _Worker(unit=unit, process=process, connection=connection)
 
     def _end_worker(self) -> None:
@@ -343,7 +306,7 @@ def _end(process: Any) -> None:
             process.join(STOP_GRACE_S)
 
 
-def _nothing() -> None:
+def _nothing(connection: Connection) -> None:
     """Do nothing, so that the first fork only starts the server."""
 
 
@@ -359,6 +322,7 @@ def _child(connection: Connection, caches: str, data: dict[str, str]) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     die_with_parent()
+    os.dup2(2, 1)  # what a model prints must not mix with a document on stdout
     _require_prepared_server()
     for name in DATA_VARIABLES:
         os.environ.pop(name, None)
@@ -374,10 +338,10 @@ def _child(connection: Connection, caches: str, data: dict[str, str]) -> None:
         if not is_first:
             forget()
         os.environ[COMPILE_CACHE] = compile_cache(caches, job)
-        worker.prepare_process(job)
+        noted = worker.prepare_process(job)
         with listening(connection.send):
             outcome = _run_bursts(connection, worker.Turns(job)) if job.group else worker.run_job(job)
-            outcome = dataclasses.replace(outcome, start_s=start_s if is_first else None)
+        outcome = dataclasses.replace(outcome, start_s=start_s if is_first else None, values={**outcome.values, **noted})
         is_first = False
         try:
             connection.send(to_json(outcome))
@@ -430,8 +394,8 @@ def _require_prepared_server() -> None:
 
     The child of a process with several threads can hang. Without /proc the number of threads is unknown and not checked.
     """
-    if PRELOAD[-1] not in sys.modules:
-        raise AssertionError(f"the fork server could not import {PRELOAD[-1]}")
+    if fork_server.PRELOAD[-1] not in sys.modules:
+        raise AssertionError(f"the fork server could not import {fork_server.PRELOAD[-1]}")
     tasks = Path(f"/proc/{os.getppid()}/task")
     with contextlib.suppress(OSError):
         num_threads = len(list(tasks.iterdir()))
@@ -445,28 +409,3 @@ def die_with_parent() -> None:
 
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
-
-
-@contextlib.contextmanager
-def _main_module_left_out() -> Iterator[None]:
-    """Keep new processes from importing this one's main module.
-
-    They need nothing of it, and importing a script without a guard would run it again.
-    """
-    usual = spawn.get_preparation_data
-
-    def without_main(name: str) -> dict[str, Any]:
-        return {key: value for key, value in usual(name).items() if key not in MAIN}
-
-    spawn.get_preparation_data = without_main
-    try:
-        yield
-    finally:
-        spawn.get_preparation_data = usual
-
-
-@contextlib.contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    with variables_restored(variables):
-        os.environ.update(variables)
-        yield

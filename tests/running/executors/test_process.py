@@ -9,14 +9,17 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench import fork_server
+from bench.fork_server import PRELOAD
 from bench.progress import listening
 from bench.running.executors import run_batch
-from bench.running.executors.process import PRELOAD, Executor, _require_prepared_server, _wait, compile_cache, died
+from bench.running.executors.process import Executor, _require_prepared_server, _wait, compile_cache, died
 from bench.spec import Cell, Job, ModelSpec, Outcome, Recipe, Settings, Workload
 from bench.tasks import DATA_VARIABLE
 from models.layers.shape import Interface, Shape
@@ -90,6 +93,19 @@ def test_a_server_that_lacks_its_preload_or_has_threads_is_refused(monkeypatch: 
     assert os.getppid() > 0
 
 
+def tell_wave(connection: Connection) -> None:
+    connection.send("wave" in sys.modules)
+
+
+def test_a_server_without_a_library_is_replaced() -> None:
+    """Planning may start it before it is known what the models need; `wave` stands for a library."""
+    for libraries in ((), ("wave",), ("wave",)):
+        fork_server.use_libraries(libraries)
+        process, connection = fork_server.new_process(tell_wave)
+        assert connection.recv() == bool(libraries)
+        process.join()
+
+
 def training_job(num_epochs: int, task: str = "digits") -> Job:
     shape = Shape(seq_len=17, width=16, depth=1, heads=1, ffn_width=64)
     model = ModelSpec(name="vit", family="vit", shape=shape, interface=Interface(patch_dim=64 if task == "digits" else 192, num_classes=10))
@@ -150,16 +166,16 @@ class Refused:
             raise self.errors.pop(0)
 
 
-def test_a_server_that_is_still_dying_is_asked_until_it_is_replaced(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_still_dying_is_asked_until_it_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its socket is closed before the system says that it has ended; on a busy machine long before."""
     process = Refused(ConnectionRefusedError(), EOFError(), BrokenPipeError())
-    executor._start(process)
+    fork_server.start(process)
     assert process.errors == []
-    monkeypatch.setattr("bench.running.executors.process.SERVER_DEATH_S", -1.0)
+    monkeypatch.setattr("bench.fork_server.DEATH_S", -1.0)
     with pytest.raises(ConnectionRefusedError):
-        executor._start(Refused(ConnectionRefusedError()))
+        fork_server.start(Refused(ConnectionRefusedError()))
     with pytest.raises(PermissionError):
-        executor._start(Refused(PermissionError()))
+        fork_server.start(Refused(PermissionError()))
 
 
 @pytest.mark.parametrize(("exit_code", "words"), [(-9, "SIGKILL"), (-40, "signal 40"), (3, "exit code 3")])
