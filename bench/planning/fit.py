@@ -87,7 +87,7 @@ def peak_bytes(cell: Cell) -> int:
             return predicted_counts(_with(cell, device=device)).needed_bytes
     except RuntimeError as error:
         raise RequestError(
-            f"--memory: a step of {cell.model.name} cannot be predicted: {one_line(error)}", "try --attention auto, or leave --memory out"
+            f"`memory`: a step of {cell.model.name} cannot be predicted: {one_line(error)}", "try `attention=auto`, or leave `memory` out"
         ) from error
 
 
