@@ -1,67 +1,112 @@
 """Measure and compare from Python: `bench.run`, `plan`, `load`, `compare` and `diff`.
 
-The functions take the flags of the commands of the same name as keywords (`bench.planning.keywords`), and return frozen results that notebooks
-display. Progress goes to stderr, or to one line of a notebook; nothing goes to stdout. They import no torch until a request is known to be right.
+The functions take the flags of the commands of the same name as keywords, and return frozen results that notebooks display. A keyword's value
+becomes the flag's text (`bench.planning.fields`), so that parsers, defaults and checks are the command line's; errors name keywords. Progress goes
+to stderr, or to one line of a notebook; nothing goes to stdout. The functions import no torch until a request is known to be right.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-import shlex
+import inspect
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bench import console
-from bench.commands.options import RUN_OPTIONS, CompareOptions, DiffOptions, Memory, RunOptions
-from bench.commands.plan import amount_text, fitting_in, largest_rows, write_plan
-from bench.commands.read import compared
+from bench.commands.options import CompareOptions, DiffOptions, PlanOptions, RunOptions
+from bench.commands.plan import amount_text, fitting_in, largest_rows, plan_of, write_plan
 from bench.commands.run import Stopped, carry_out, requested
 from bench.console_progress import JobProgress, NotebookLine
-from bench.planning.flags import Flags
-from bench.planning.keywords import in_keywords, in_python
-from bench.planning.values import flag, named_path, with_fields
-from bench.running.source import Source, plan_of_flags
+from bench.planning.fields import command_text, flags_of, read, require_field, text_of
+from bench.planning.request import Request
 from bench.spec import RequestError as RequestError
+from bench.tasks import DATA_VARIABLES
+from bench.variables import variables_restored
+from models.layers.options import as_keywords
 
 if TYPE_CHECKING:
     import pandas
 
-    from bench.analysis.diff import TwoRuns
-    from bench.analysis.front import Fronts
-    from bench.analysis.study import Study
     from bench.commands.plan import Say
     from bench.commands.run import ShowsProgress
-    from bench.planning.fit import LargestSizes
+    from bench.report.document import FigureBlock
     from bench.report.tables import Table
     from bench.spec import Plan
 
-RUN_HELP = "Folder of a run, or the result of bench.run."
-RunFolder = Annotated[Path, typer.Argument(help=RUN_HELP)]
+VARIABLES = (*DATA_VARIABLES, "RAY_ADDRESS")
+"""Environment variables that keywords set for one call."""
+_T = TypeVar("_T")
 
 
+def in_python(*kinds: type) -> Callable[[Callable[..., _T]], Callable[..., _T]]:
+    """Make a function whose first parameters are objects of these kinds into one that takes their fields as keywords.
+
+    A keyword that is None, or a switch that is False, is left out. A parameter `command` receives the command line that gives the
+    keywords; others stay. Errors name keywords; their hint is also a note, which a traceback shows.
+    """
+    flags = {name: flag for kind in kinds for name, flag in flags_of(kind).items() if flag.in_python}
+    defaults = {found.name: found.default for kind in kinds for found in dataclasses.fields(kind)}
+
+    def decorate(function: Callable[..., _T]) -> Callable[..., _T]:
+        own = dict(list(inspect.signature(function).parameters.items())[len(kinds) :])
+        takes_command = own.pop("command", None) is not None
+
+        @functools.wraps(function)
+        def call(*arguments: Any, **keywords: Any) -> _T:
+            try:
+                for name in keywords:
+                    require_field(name, flags)
+                given = {
+                    name: value for name, value in keywords.items() if value is not None and (value is not False or flags[name].metavar)
+                }
+                texts = {name: text_of(value, name) for name, value in given.items()}
+                objects: list[Any] = [read(kind, {name: text for name, text in texts.items() if name in flags_of(kind)}) for kind in kinds]
+                command = {"command": command_text(function.__name__, texts)} if takes_command else {}
+                with variables_restored(VARIABLES):
+                    return function(*objects, *arguments, **command)
+            except RequestError as wrong:
+                error = wrong.shown_by(as_keywords)
+                error.marked_hint = error.hint or f"see: help(bench.{function.__name__})"
+                error.add_note(f"hint: {error.hint}")
+                raise error from None
+
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        fields = [inspect.Parameter(name, keyword, default=defaults[name]) for name in flags]
+        call.__signature__ = inspect.Signature([*own.values(), *fields])  # type: ignore[attr-defined]
+        call.__annotations__ = {}
+        rows = ["", "Keywords:", *(f"    {name}: {flag.help}" for name, flag in flags.items())] if flags else []
+        call.__doc__ = "\n".join([inspect.cleandoc(function.__doc__ or ""), *rows])
+        return call
+
+    return decorate
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Shown:
     """A result that a notebook displays: sentences, tables, the first figure."""
 
-    def _sentences(self) -> tuple[str, ...]:
-        raise NotImplementedError
+    _sentences: tuple[str, ...]
+    _tables: Callable[[], Mapping[str, Table | pandas.DataFrame]]
+    _draw: Callable[[], Sequence[FigureBlock]] | None = None
 
-    def _tables(self) -> Mapping[str, Table | pandas.DataFrame]:
-        raise NotImplementedError
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({' '.join(self._sentences)})"
 
-    @property
+    @functools.cached_property
     def figures(self) -> Mapping[str, str]:
         """The figures as SVG, by name, the most important first."""
-        return {}
+        from bench.report.notebook import svgs_of
+
+        return svgs_of(self._draw) if self._draw else {}
 
     def _repr_html_(self) -> str:
         from bench.report.notebook import html_of
 
-        return html_of(self._sentences(), self._tables(), dict(list(self.figures.items())[:1]))
+        return html_of(self._sentences, self._tables(), dict(list(self.figures.items())[:1]))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -78,20 +123,7 @@ class PlanResult(Shown):
     skipped: pandas.DataFrame
     estimated_s: float
     estimated_training_s: float
-    _plan: Plan = field(repr=False)
-    _fitting: Mapping[str, LargestSizes] | None = field(default=None, repr=False)
-
-    def __repr__(self) -> str:
-        return f"PlanResult({' '.join(self._sentences())})"
-
-    def _sentences(self) -> tuple[str, ...]:
-        skipped = f", {len(self.skipped)} skipped" if len(self.skipped) else ""
-        return (f"{amount_text(self._plan)}{skipped}.",)
-
-    def _tables(self) -> Mapping[str, Table | pandas.DataFrame]:
-        from bench.report.tables import plan_table
-
-        return {"": plan_table(self._plan, self._fitting), **({"skipped": self.skipped} if len(self.skipped) else {})}
+    _plan: Plan
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -114,30 +146,6 @@ class RunResult(Shown):
     report: Path | None
     num_failed: int
     complete: bool
-    _study: Study = field(repr=False)
-
-    def __repr__(self) -> str:
-        failed = f", {self.num_failed} failed" if self.num_failed else ""
-        return f"RunResult({str(self.folder)!r}: {len(self.table)} rows{failed}. {self.answer})"
-
-    @functools.cached_property
-    def figures(self) -> Mapping[str, str]:
-        """The figures of the report as SVG, by name, the most important first."""
-        from bench.report.charts.figures import draw_figures
-        from bench.report.notebook import svgs_of
-
-        return svgs_of(lambda: draw_figures(self._study))
-
-    def _sentences(self) -> tuple[str, ...]:
-        failed = (f"{self.num_failed} jobs failed: see the column reason.",) if self.num_failed else ()
-        where = f"Folder: {self.folder}{f'; report: {self.report}' if self.report else ''}."
-        unfinished = () if self.complete else ("The time was up before the run was complete; the same call goes on.",)
-        return (self.answer, *failed, *unfinished, where)
-
-    def _tables(self) -> Mapping[str, Table | pandas.DataFrame]:
-        from bench.report.tables import summary_table
-
-        return {"": summary_table(self._study.cells)}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -152,26 +160,6 @@ class CompareResult(Shown):
     front: pandas.DataFrame
     tests: pandas.DataFrame
     answer: str
-    _fronts: Fronts = field(repr=False)
-
-    def __repr__(self) -> str:
-        return f"CompareResult({self.answer})"
-
-    @functools.cached_property
-    def figures(self) -> Mapping[str, str]:
-        """The figure of the front as SVG, by name."""
-        from bench.report.notebook import svgs_of
-        from bench.report.sections.front import figure
-
-        return svgs_of(lambda: [figure(self._fronts)])
-
-    def _sentences(self) -> tuple[str, ...]:
-        return (self.answer,)
-
-    def _tables(self) -> Mapping[str, Table | pandas.DataFrame]:
-        from bench.report.sections.front import text_tables
-
-        return dict(text_tables(self._fronts))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -188,25 +176,10 @@ class DiffResult(Shown):
     changes: pandas.DataFrame
     answer: str
     failing: tuple[str, ...]
-    _found: TwoRuns = field(repr=False)
-
-    def __repr__(self) -> str:
-        return f"DiffResult({self.answer})"
-
-    def _sentences(self) -> tuple[str, ...]:
-        return (self.answer, *self.failing)
-
-    def _tables(self) -> Mapping[str, Table | pandas.DataFrame]:
-        from bench.report.sections.diff import text_tables
-
-        return dict(text_tables(self._found))
 
 
-@in_python
-@with_fields(Flags)
-@with_fields(RunOptions, *RUN_OPTIONS)
-@with_fields(Source)
-def run(flags: Flags, options: RunOptions, source: Source, context: typer.Context) -> RunResult:
+@in_python(Request, RunOptions)
+def run(request: Request, options: RunOptions, command: str) -> RunResult:
     """Measure models; write results/ and reports/, and return the run.
 
     An unfinished run of the same request is continued. The first interrupt ends the run after the current round, the second at once; both
@@ -214,39 +187,41 @@ def run(flags: Flags, options: RunOptions, source: Source, context: typer.Contex
 
     Example: bench.run(models=["gmlp", "vit"], seq=[65, 257], quick=True)
     """
+    from bench.report.charts.figures import draw_figures
     from bench.report.sections.answer import answer_sentences
     from bench.report.sections.verdicts import claim_lines
+    from bench.report.tables import summary_table
 
-    plan, folder = requested(flags, options, source, shlex.join(["bench", "run", *context.obj]))
+    plan = requested(request, options, command)
     show_progress, say = _surroundings()
     try:
-        measured = carry_out(plan, folder, options, show_progress, say)
+        measured = carry_out(plan, options, show_progress, say)
     except Stopped as stopped:
         raise KeyboardInterrupt(_how_to_go_on(stopped.folder)) from None
+    folder, study, num_failed = measured.folder, measured.study, measured.num_failed
     if not (measured.complete or measured.time_is_up):
-        raise KeyboardInterrupt(_how_to_go_on(measured.folder))
-    study = measured.study
+        raise KeyboardInterrupt(_how_to_go_on(folder))
+    answer = " ".join(answer_sentences(study))
+    failed = (f"{num_failed} jobs failed: see the column reason.",) if num_failed else ()
+    unfinished = () if measured.complete else ("The time was up before the run was complete; the same call goes on.",)
+    where = f"Folder: {folder}{f'; report: {measured.report}' if measured.report else ''}."
     claims = claim_lines([*study.prediction_verdicts, *study.verdicts])
     return RunResult(
-        folder=measured.folder,
+        folder=folder,
         table=study.rows,
-        answer=" ".join(answer_sentences(study)),
+        answer=answer,
         verdicts=_frame([{"claim": c.text, "answer": c.answer, "figure": c.figure, "because": c.more} for c in claims]),
         report=measured.report,
-        num_failed=measured.num_failed,
+        num_failed=num_failed,
         complete=measured.complete,
-        _study=study,
+        _sentences=(answer, *failed, *unfinished, where),
+        _tables=lambda: {"": summary_table(study.cells)},
+        _draw=lambda: draw_figures(study),
     )
 
 
-@in_python
-@with_fields(Flags)
-def plan(
-    flags: Flags,
-    context: typer.Context,
-    memory: Memory = None,
-    out: Annotated[Path | None, flag("Write the plan to this file, for --plan of bench run.", "FILE", parse=named_path)] = None,
-) -> PlanResult:
+@in_python(Request, PlanOptions)
+def plan(request: Request, options: PlanOptions, command: str) -> PlanResult:
     """Return the configurations to measure and the estimated time; measure nothing.
 
     Raises RequestError, a ValueError.
@@ -254,23 +229,27 @@ def plan(
     Example: bench.plan(models=["gmlp", "vit"], seq=[65, 257, 1025])
     """
     from bench.planning.jobs import estimated_seconds, estimated_training_seconds
+    from bench.report.tables import plan_table
     from bench.running.table import planned_rows
     from bench.serialize import to_json
 
-    found = plan_of_flags(flags, may_be_elsewhere=True, command=shlex.join(["bench", "plan", *context.obj]))
-    if out:
-        write_plan(found, out)
-    fitting, rows = fitting_in(found, memory), planned_rows(found)
+    found = plan_of(request, may_be_elsewhere=True, command=command)
+    if options.out:
+        write_plan(found, options.out)
+    fitting, rows = fitting_in(found, options.memory), planned_rows(found)
+    skipped = _frame(to_json(found.skipped), ("model", "seq_len", "budget", "reason", "nearest_params"))
     return PlanResult(
         table=rows.merge(_frame(largest_rows(fitting)).convert_dtypes(), on="cell_id") if fitting else rows,
-        skipped=_frame(to_json(found.skipped), ("model", "seq_len", "budget", "reason", "nearest_params")),
+        skipped=skipped,
         estimated_s=estimated_seconds(found),
         estimated_training_s=estimated_training_seconds(found),
         _plan=found,
-        _fitting=fitting,
+        _sentences=(f"{amount_text(found)}{f', {len(skipped)} skipped' if len(skipped) else ''}.",),
+        _tables=lambda: {"": plan_table(found, fitting), **({"skipped": skipped} if len(skipped) else {})},
     )
 
 
+@in_python()
 def load(*runs: str | Path | RunResult | Iterable[str | Path | RunResult]) -> pandas.DataFrame:
     """Return the table of one or more runs, built from their records.
 
@@ -286,20 +265,12 @@ def load(*runs: str | Path | RunResult | Iterable[str | Path | RunResult]) -> pa
     named = [run for entry in runs for run in ((entry,) if isinstance(entry, str | Path | RunResult) else entry)]
     if not named:
         raise TypeError("load needs the folder of a run, such as results/2026-11-20_cpu_main_job")
-    try:
-        found: pandas.DataFrame = merge.rows_of_runs(store.read_runs([run.folder if isinstance(run, RunResult) else run for run in named]))
-    except RequestError as wrong:
-        raise in_keywords(str(wrong), wrong.hint) from None
-    return found
+    rows: pandas.DataFrame = merge.rows_of_runs(store.read_runs([_folder(run) for run in named]))
+    return rows
 
 
-@in_python
-@with_fields(CompareOptions)
-def compare(
-    options: CompareOptions,
-    runs: Annotated[list[Path], typer.Argument(help=f"{RUN_HELP} Several are merged.")],
-    out: Annotated[Path | None, flag("Also write page and figure into this folder.", "FOLDER", parse=named_path)] = None,
-) -> CompareResult:
+@in_python(CompareOptions)
+def compare(options: CompareOptions, *runs: str | Path | RunResult) -> CompareResult:
     """Compare quality with one or more costs: Pareto fronts and significant differences.
 
     Several runs are merged if machine, software and code agree. Raises RequestError, a ValueError.
@@ -308,47 +279,55 @@ def compare(
     """
     from bench.analysis.front import compare_in
     from bench.report.console_views import write_comparison
-    from bench.report.sections.front import json_of, notes
+    from bench.report.sections.front import figure, json_of, notes, text_tables
     from bench.running.store import read_runs
 
-    fronts = compare_in(read_runs(runs), options.x, options.y)
-    if out:
-        write_comparison(fronts, out)
+    fronts = compare_in(read_runs(list(map(_folder, runs))), options.x, options.y)
+    if options.out:
+        write_comparison(fronts, options.out)
     data = json_of(fronts)
     tests = [{**test, "first": test["first"]["label"], "second": test["second"]["label"]} for test in data["comparisons"]]
-    return CompareResult(front=_frame(data["front"]), tests=_frame(tests), answer=" ".join(notes(fronts)), _fronts=fronts)
+    answer = " ".join(notes(fronts))
+    return CompareResult(
+        front=_frame(data["front"]),
+        tests=_frame(tests),
+        answer=answer,
+        _sentences=(answer,),
+        _tables=lambda: dict(text_tables(fronts)),
+        _draw=lambda: [figure(fronts)],
+    )
 
 
-@in_python
-@with_fields(DiffOptions)
-def diff(
-    options: DiffOptions,
-    first: RunFolder,
-    second: RunFolder,
-    out: Annotated[Path | None, flag("Also write comparison.md into this folder.", "FOLDER", parse=named_path)] = None,
-) -> DiffResult:
+@in_python(DiffOptions)
+def diff(options: DiffOptions, first: str | Path | RunResult, second: str | Path | RunResult) -> DiffResult:
     """Compare two runs: what became slower, faster, larger or more accurate.
 
     Raises RequestError, a ValueError.
 
     Example: bench.diff("results/BEFORE", "results/AFTER", fail_if="latency_ms>1.05").failing
     """
+    from bench.analysis.diff import compare_folders
     from bench.report.console_views import write_two_runs
-    from bench.report.sections.diff import json_of, sentences
+    from bench.report.sections.diff import json_of, sentences, text_tables
 
-    found, check = compared(first, second, options)
+    found, check = compare_folders(_folder(first), _folder(second), options.fail_if)
     if check:
         check.require_judged()
-    if out:
-        write_two_runs(found, check, out)
-    data = json_of(found, check)
+    if options.out:
+        write_two_runs(found, check, options.out)
+    data, answer, failing = json_of(found, check), "; ".join(sentences(found)), check.failing if check else ()
     return DiffResult(
         latencies=_frame(data["cells"]),
         changes=_frame(data["changes"]),
-        answer="; ".join(sentences(found)),
-        failing=check.failing if check else (),
-        _found=found,
+        answer=answer,
+        failing=failing,
+        _sentences=(answer, *failing),
+        _tables=lambda: dict(text_tables(found)),
     )
+
+
+def _folder(run: str | Path | RunResult) -> Path:
+    return run.folder if isinstance(run, RunResult) else Path(run)
 
 
 def _surroundings() -> tuple[ShowsProgress, Say]:

@@ -9,20 +9,19 @@ import dataclasses
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from bench import console, numbers
-from bench.commands.options import EXIT_FAILED, EXIT_INTERRUPTED, RunOptions
+from bench.commands.options import EXIT_FAILED, EXIT_INTERRUPTED, DiffOptions, RunOptions
+from bench.commands.plan import plan_to_run
 from bench.commands.run import Stopped, carry_out
 from bench.intervals import LEVEL, Interval
-from bench.planning.flags import Flags
+from bench.planning.fields import flags_of, read
+from bench.planning.request import Request
 from bench.planning.timing import LATENCY
-from bench.planning.values import refuse_others, typed_flags
 from bench.running.revisions import Revision, checked_out, find_revision
-from bench.running.source import Source, plan_to_run
 from bench.running.timings import ratio_of
 from bench.spec import Part, Plan, PlannedArm, PlannedCell, Question, RequestError
 
@@ -48,12 +47,11 @@ class CodeRatio:
     verdict: str
 
 
-def diff_code(words: Sequence[str], run_command: Any, *, fail_if: str | None, out: Path | None, as_json: bool) -> None:
+def diff_code(words: Sequence[str], run_command: Any, options: DiffOptions) -> None:
     """Time two revisions in turn and show which is faster.
 
     `words`: two revisions, then flags of `bench run`.
     `run_command`: the click command of `bench run`, which parses these flags.
-    `fail_if`: a condition such as "latency_ms>1.05"; None for none.
 
     Exits 1 if a configuration failed or is shown to be beyond the bound, 130 after an interrupt; the same command goes on. Raises RequestError for a
     wrong request.
@@ -61,11 +59,11 @@ def diff_code(words: Sequence[str], run_command: Any, *, fail_if: str | None, ou
     from bench.console_progress import JobProgress
     from bench.running.store import read_run
 
-    bound = _parse_bound(fail_if)
+    bound = _parse_bound(options.fail_if)
     if len(words) < 2 or any(word.startswith("-") for word in words[:2]):
-        raise RequestError("--code compares two revisions", f"try: {USAGE}")
+        raise RequestError("`code` compares two revisions", f"try: {USAGE}")
     if len(words) == 2:
-        raise RequestError("--code needs the flags of bench run, after --", f"try: {USAGE}")
+        raise RequestError("`code` needs the flags of bench run, after --", f"try: {USAGE}")
     first, second = (find_revision(name) for name in words[:2])
     if first.short == second.short:
         raise RequestError(
@@ -76,13 +74,13 @@ def diff_code(words: Sequence[str], run_command: Any, *, fail_if: str | None, ou
     plan = plan_of_revisions(asked, first, second, command)
     try:
         with checked_out([first, second]):
-            measured = carry_out(plan, None, RunOptions(out=out), JobProgress, console.say)
+            measured = carry_out(plan, RunOptions(out=options.out), JobProgress, console.say)
     except Stopped as stopped:
         console.say(f"stopped; the same command goes on in {stopped.folder}")
         raise typer.Exit(EXIT_INTERRUPTED) from None
     found = ratios_of(read_run(measured.folder), asked.cells)
     failing = [each.name for each in found if bound and each.ratio and _is_beyond(each.ratio, bound)]
-    _show(found, first, second, failing, as_json)
+    _show(found, first, second, failing, options.json)
     console.say(f"results: {measured.folder}")
     if not measured.complete:
         console.say("interrupted; the same command goes on")
@@ -131,7 +129,7 @@ def _parse_bound(text: str | None) -> Bound | None:
 
     bound = None if text is None else parse_bound(text)
     if bound and bound.column != LATENCY_COLUMN:
-        raise RequestError(f"--code measures latency, not {bound.column}", f"try --fail-if '{LATENCY_COLUMN}>1.05'")
+        raise RequestError(f"`code` measures latency, not {bound.column}", f"try `fail_if={LATENCY_COLUMN}>1.05`")
     return bound
 
 
@@ -140,16 +138,19 @@ def _plan_of(request: Sequence[str], run_command: Any) -> Plan:
 
     Raises RequestError for flags about the execution or output of a run.
     """
-    context = run_command.make_context("bench run", list(request))
-    values = context.params
-    names = {field.name for field in dataclasses.fields(Flags)} & values.keys()
-    refuse_others(context, {*names, "plan_file"}, "is for bench run; bench diff --code takes the flags of a request")
-    flags = Flags(**{name: values[name] for name in names}, typed=typed_flags(context) & names)
-    if "--metrics" in flags.given() and flags.metrics != (LATENCY,):
-        raise RequestError(f"--code measures only {LATENCY}, not {','.join(flags.metrics)}", "leave --metrics out")
-    plan = replace(plan_to_run(flags, Source(plan_file=values["plan_file"]))[0], metrics=(LATENCY,))
+    typed = run_command.make_context("bench run", list(request)).params
+    texts = {name: "true" if text is True else text for name, text in typed.items() if text not in (None, False)}
+    for name in texts:
+        if name != "plan" and name not in flags_of(Request):
+            raise RequestError(f"`{name}` is for bench run; bench diff `code` takes the fields of a request", f"leave `{name}` out")
+    stored = texts.pop("plan", None)
+    asked = read(Request, texts)
+    if "metrics" in asked.given and asked.metrics != (LATENCY,):
+        raise RequestError(f"`code` measures only {LATENCY}, not {','.join(asked.metrics)}", "leave `metrics` out")
+    options = read(RunOptions, {"plan": stored} if stored is not None else {})
+    plan = replace(plan_to_run(asked, options), metrics=(LATENCY,))
     if plan.settings.rounds < 2:
-        raise RequestError("--rounds 1 gives no interval; --code needs 2 or more", "try --rounds 7")
+        raise RequestError("`rounds=1` gives no interval; `code` needs 2 or more", "try `rounds=7`")
     return plan
 
 

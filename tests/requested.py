@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from bench.planning.flags import CEILING, read_flags, to_request
-from bench.planning.request import Request
+from bench.planning.fields import read
+from bench.planning.request import CEILING, Request, checked
 from bench.planning.tuning import TUNING
 
 
@@ -13,5 +13,5 @@ def parse_request(**texts: str) -> Request:
     """The request of these flags, without those that are empty: of free sizes unless a rule is named, and without the ceilings of `bench run`."""
     metrics = texts.get("metrics", "").split(",")
     trials = {"lr_trials": "3"} if TUNING in metrics else {}
-    request = to_request(read_flags({"sizing": "free", **trials, **{name: text for name, text in texts.items() if text}}))
+    request = checked(read(Request, {"sizing": "free", **trials, **{name: text for name, text in texts.items() if text}}))
     return dataclasses.replace(request, metrics=tuple(name for name in request.metrics if name != CEILING or name in metrics))

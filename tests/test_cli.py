@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -228,11 +229,9 @@ def test_a_malformed_request_gets_one_clear_line_and_writes_nothing(
     code, out, err = answered(MALFORMED[name], capsys)
     assert code == 2
     assert out == ""
-    lines = err.splitlines()
-    assert 1 <= len(lines) <= 3
-    assert lines[0].startswith("error: ")
-    assert len(lines[0]) > len("error: ") + 10
-    assert "Traceback" not in err
+    assert [line.partition(":")[0] for line in err.splitlines()] == ["error", "hint"]
+    named = re.search(r"--(?!help)[a-z]", err) or any(word and word in err for word in MALFORMED[name])
+    assert named, "it names neither a field nor a value that was typed"
     assert ("No such option" in err) == (name == "unknown flag"), "a case of a flag that is gone proves nothing"
     assert list(tmp_path.iterdir()) == []
 
@@ -247,50 +246,21 @@ def test_a_malformed_request_gets_one_clear_line_and_writes_nothing(
         "params too small for any width": ("100 parameters", "nearest"),
         "cuda where there is none": ("--device cuda", "--device cpu"),
         "unknown option of a family": ("pol", "did you mean pool?"),
-        "width and the default budget": ("--width and --params both set the size", "leave --width or --params out"),
-        "width and the default budget to describe": ("--width and --params both set the size",),
-        "width and fixed width": ("--width and --fixed-width both set the width",),
-        "the default batch and tokens": ("--batch and --batch-tokens both set the batch size",),
-        "the default epochs twice": ("--epochs and --recipe epochs both set the epochs",),
-        "the default input for an image task": ("--task and --input both set the input",),
-        "default depth for a published variant": ("published models have fixed sizes", "leave --depth out"),
         "plan with a default flag": ("--plan takes the whole request", "leave --depth out"),
-        "unknown dtype": ("fp64", "fp32, tf32, bf16"),
-        "gpu for cuda": ("'gpu'", "auto, cpu, cuda", "did you mean cuda?"),
-        "half precision": ("'fp16'", "fp32, tf32, bf16, bf16-autocast", "loss scaling", "did you mean bf16?"),
         "unknown task": ("'mnist'", "did you mean digits or fashion_mnist?", "bench list tasks"),
         "a short name for the learning rate": ("'lr'", "did you mean learning_rate?"),
-        "unknown key of a recipe": ("'learning'", "weight_decay", "did you mean learning_rate?"),
-        "option without a value": ("pool must be one of cls, mean", "write gmlp+pool=cls"),
-        "option with an empty value": ("pool must be one of cls, mean", "write gmlp+pool=cls"),
         "a table that is not there": ("text:nowhere.csv", ".csv, .tsv, .jsonl, .parquet", "--task text:reviews.csv"),
         "width not a multiple of heads": ("--width 130", "--heads 7", "nearest: 126, 133", "try --width 133"),
-        "width of less than one channel a head": ("--width 3", "nearest: 7", "try --width 7"),
         "accuracy without a task": ("--task digits",),
         "heads that an option does not allow": ("inner_width must be a multiple of heads", "--heads"),
-        "no width for an option": ("inner_width must be a multiple of heads", "number of heads"),
-        "a width that an option does not allow": ("64 is not a multiple of 3", "another width"),
         "a reference that reads points": ("kernel_regression", "reads points", "gmlp"),
         "dropout at a place that is not there": ("attention", "gmlp", "dropout_at=embedding"),
-        "an encoder that reads its own answers": ("transformer", "form=blank", "metaformer+mixer=attention:causal=true"),
         "unknown flag": ("--modells", "--models", "bench run --help"),
-        "rounds zero": ("--rounds", "'0'", "between 1 and 10,000"),
-        "rounds a word": ("--rounds", "'few'", "between 1 and 10,000"),
         "depth zero": ("--depth", "'0'", "between 1 and 10,000", "try --depth 6"),
-        "margin in percent": ("--margin", "'3'", "between 1e-06 and 1", "try --margin 0.03"),
-        "limit not a number": ("--limit-s", "'nan'", "between 0.001 and 604,800"),
-        "minutes a word": ("--minutes", "'few'", "between 0.5 and 10,080"),
-        "minutes zero": ("--minutes", "'0'", "between 0.5 and 10,080"),
-        "unknown policy": ("'size'", "params, flops, shape", "try --match params"),
         "flag without a value": ("--models", "try bench run --models gmlp,vit", "bench run --help"),
-        "stray word": ("now", "try bench run --models"),
-        "report without a run": ("RUN...", "try bench report results/", "bench report --help"),
+        "stray word": ("now", "try bench run --models", "bench run --help"),
         "describe of nothing": ("MODEL", "try bench describe gmlp"),
         "describe of two models": ("one model", "gmlp,vit", "try bench describe gmlp", "bench plan --models gmlp,vit"),
-        "describe of several": ("one length", "bench plan --models vit --seq 17,65"),
-        "recipe without accuracy": ("--recipe needs the metric accuracy", "add accuracy to --metrics, or leave --recipe out"),
-        "a reference without FLOPs to match": ("--reference needs --match flops", "add --match flops"),
-        "matching of sizes that are set": ("--match needs a budget, but --width sets the sizes", "leave --width out"),
         "a batch of less than one sample": ("--seq 65", "try --batch-tokens 65"),
     }.items(),
 )

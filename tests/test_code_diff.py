@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from bench import cli, code_diff
-from bench.commands.options import DiffOptions
 from bench.commands.run import Measured, Stopped
 from bench.planning.jobs import jobs
 from bench.running.revisions import PROTOCOL, Revision
@@ -113,13 +112,19 @@ def test_what_cannot_be_measured_is_refused(
 
 def test_without_code_two_runs_are_compared(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[Any] = []
-    monkeypatch.setattr(cli, "_compare_two", lambda *given: compared.append(given))
+
+    def compare(*given: object) -> tuple[object, None]:
+        compared.append(given)
+        return None, None
+
+    monkeypatch.setattr("bench.analysis.diff.compare_folders", compare)
+    monkeypatch.setattr("bench.report.console_views.show_two_runs", lambda *given: compared.append(given[2:]))
     assert answered(capsys, "a", "b", "--fail-if", "params>1", "--json")[0] == 0
-    assert compared == [(Path("a"), Path("b"), DiffOptions(fail_if="params>1"), None, "json")]
+    assert compared == [(Path("a"), Path("b"), "params>1"), (None, "json")]
     code, err = answered(capsys, "a", "b", "c")
     assert code == 2
     assert "not 3" in err
-    assert len(compared) == 1
+    assert len(compared) == 2
 
 
 @pytest.fixture
@@ -178,6 +183,9 @@ class Compared:
         return run.returncode, out, err
 
     def is_clean(self, session: int) -> None:
+        deadline = time.monotonic() + 10
+        while list(processes_of(session)) and time.monotonic() < deadline:  # the fork server ends when it sees that its parent has
+            time.sleep(0.05)
         assert not list(processes_of(session))
         assert not [path.name for path in self.temporary.iterdir() if path.name.startswith("gmlp-bench")]
         assert git(self.repository, "worktree", "list", "--porcelain").count("worktree ") == 1

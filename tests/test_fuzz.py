@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from bench import catalog, cli, console
 from bench.commands import run as commands_run
 from bench.planning.build import build_plan
-from bench.planning.flags import Flags
+from bench.planning.fields import flags_of
+from bench.planning.request import Request
 from bench.running.runner import execute
 from bench.running.store import RECORDS, read_run
 from bench.spec import DEVICES, Recipe, Settings
@@ -27,7 +28,7 @@ from tests.fake_executor import Silent
 from tests.requested import parse_request
 
 NUM_EXAMPLES = int(os.environ.get("BENCH_FUZZ", "200"))
-FLAGS = sorted("--" + name.replace("_", "-") for name in Flags.__dataclass_fields__ if name not in ("data_root", "download", "typed"))
+FLAGS = sorted("--" + name.replace("_", "-") for name in flags_of(Request) if name not in ("data_root", "download"))
 OTHER_FLAGS = ("--resume", "--plan", "--retry", "--on", "--address", "--fail-if", "--x", "--y")
 PLACES = ("", "new", "new/er", "mine", "spoilt", "mine/plan.json", "é 🙂")
 """What may be written to: nothing outside of the test's own folder."""
@@ -113,8 +114,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_no_command_line_ends_in_a_traceback(arguments: list[str], runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to where something would be measured: that is another test's."""
     monkeypatch.chdir(runs)
-    for module in (cli, commands_run):
-        monkeypatch.setattr(module, "measure", lambda plan, *_: console.print_text(plan.plan_id))
+    monkeypatch.setattr(commands_run, "measure", lambda plan, *_: console.print_text(plan.plan_id))
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as ended:
         cli.main(arguments)

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 import torch
 
+from bench.commands.plan import plan_of
 from bench.measure.model import build_model
-from bench.planning.flags import read_flags
-from bench.running.source import plan_of_flags
+from bench.planning.fields import read
+from bench.planning.request import Request
 from bench.spec import ModelSpec
 from models.layers.shape import Interface, Shape
 
@@ -45,7 +46,7 @@ FAMILIES = ("gmlp", "vit", "transformer", "metaformer", *SEQUENCES)
 
 
 def planned(name: str) -> dict[str, Any]:
-    plan = plan_of_flags(read_flags({"device": "cpu", "sizing": "free", **REQUESTS[name]}))
+    plan = plan_of(read(Request, {"device": "cpu", "sizing": "free", **REQUESTS[name]}))
     return {"plan": plan.plan_id, "cells": [p.cell.cell_id for p in plan.cells], "skipped": [s.reason for s in plan.skipped]}
 
 

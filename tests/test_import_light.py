@@ -20,7 +20,6 @@ LIGHT_MODULES = (
     "bench.__main__",
     "bench.measure.environment",
     "bench.files",
-    "bench.planning.flags",
     "bench.intervals",
     "bench.training.weight_maps",
     "bench.running.store",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 from typing import Any
 
@@ -10,8 +9,8 @@ import pytest
 
 from bench import cli
 from bench.analysis.peers import BEST_ARM, OURS
-from bench.planning.ablation import Narrowing, ablation_of, narrowed, plan_ablation
-from bench.planning.flags import Flags
+from bench.planning.ablation import ablation_of, plan_ablation
+from bench.planning.request import Request
 from bench.spec import Ablation, Arm, Grid, Prediction, RequestError
 
 PEERS = "peers"
@@ -47,52 +46,14 @@ def test_the_grids_are_all_pairs_of_family_and_phase_and_bf16() -> None:
         assert {arm.flags["engine"] for arm in grid.arms if arm.name == BEST_ARM} < {arm.flags["engine"] for arm in grid.arms}
 
 
-FP32 = [f"{family}, {phase}" for family in ("gMLP", "ViT", "Transformer") for phase in ("infer", "train")]
-
-
-@pytest.mark.parametrize(
-    ("asked", "parts"),
-    [
-        (Narrowing(), [*FP32, "gMLP, bf16, infer", "ViT, bf16, infer", "Transformer, bf16, infer"]),
-        (Narrowing(phase=("train",)), ["gMLP, train", "ViT, train", "Transformer, train"]),
-        (Narrowing(models=("vit", "gmlp"), phase=("infer",)), ["gMLP, infer", "ViT, infer", "gMLP, bf16, infer", "ViT, bf16, infer"]),
-    ],
-)
-def test_only_what_was_asked_for_is_run(asked: Narrowing, parts: list[str]) -> None:
-    assert named(narrowed(ablation_of(PEERS).cpu, asked)) == parts
-
-
 def test_only_the_parts_that_were_named_are_run() -> None:
     names = [grid.name for grid in ablation_of("token_mixing").cpu]
-    plan = plan_ablation("token_mixing", Flags(), "cpu", "", Narrowing(parts=(names[-1],)))
+    plan = plan_ablation("token_mixing", Request(), "cpu", "", (names[-1],))
     assert [part.name for part in plan.parts] == names[-1:]
     assert plan.question is not None
     assert {prediction.part for prediction in plan.question.predictions} == {names[-1]}
     with pytest.raises(RequestError, match=f"unknown value of --part: 'nothing'; allowed: {names[0]!r}"):
-        plan_ablation("token_mixing", Flags(), "cpu", "", Narrowing(parts=("nothing",)))
-
-
-def test_other_lengths_and_batches_take_the_place_of_its_own() -> None:
-    (grid,) = narrowed(ablation_of(PEERS).quick, Narrowing(seq=(197,), batch=(4, 8), models=("vit",)))
-    assert (grid.flags["seq"], grid.flags["batch"]) == ("197", "4,8")
-    assert ablation_of(PEERS).quick[0].flags["seq"] != "197"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--models", "mixer"), "unknown value of --models: 'mixer'; allowed: gmlp, vit, transformer"),
-        (("--phase", "train", "--quick"), "unknown value of --phase: 'train'; allowed: infer"),
-        (("--models", "gmlp,"), "has an empty entry"),
-    ],
-)
-def test_what_it_does_not_have_is_one_line(arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main([PEERS, "--device", "cpu", *arguments])
-    err = capsys.readouterr().err
-    assert ended.value.code == 2
-    assert message in " ".join(err.split())
-    assert [line.partition(":")[0] for line in err.splitlines()] == ["error", "hint"]
+        plan_ablation("token_mixing", Request(), "cpu", "", ("nothing",))
 
 
 @pytest.fixture
@@ -108,7 +69,7 @@ def _without_timm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_without_timm")
 def test_a_peer_without_its_library_is_left_out_with_how_to_install_it() -> None:
-    plan = plan_ablation(PEERS, Flags(), "cpu", command="")
+    plan = plan_ablation(PEERS, Request(), "cpu", command="")
     assert [[arm.name for arm in part.arms] for part in plan.parts] == [[BEST_ARM, "torch.nn"]] * 2
     assert [(skipped.model, skipped.seq_len) for skipped in plan.skipped] == [("python:bench.peers.timm:vit", n) for n in (17, 65)]
     assert {skipped.reason for skipped in plan.skipped} == {"timm is not installed; pip install 'gmlp-bench[peers]'"}
@@ -126,36 +87,3 @@ def test_a_dry_run_has_a_line_per_part_and_what_is_left_out(capsys: pytest.Captu
         assert line.endswith(f" 17, 65 32 {BEST_ARM}; torch.nn")
     assert sum("timm is not installed" in line for line in lines) == 2
     assert "add --json" in err
-
-
-@pytest.mark.usefixtures("_without_timm")
-def test_what_was_not_asked_for_is_not_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = dataclasses.replace(GRIDS[1], flags={**FLAGS, "phase": "train"})
-    monkeypatch.setattr(
-        "bench.planning.ablation.ablation_of", lambda _: Ablation(cpu=(GRIDS[0], one), cuda=(), quick=(), predictions=PREDICTIONS)
-    )
-    plan = plan_ablation(PEERS, Flags(), "cpu", "", Narrowing(phase=("train",)))
-    assert plan.question is not None
-    assert [prediction.part for prediction in plan.question.predictions] == ["second"]
-    assert {planned.cell.workload.phase for planned in plan.cells} == {"train"}
-
-
-def test_a_wrong_phase_names_those_that_are_there() -> None:
-    with pytest.raises(RequestError, match="allowed: infer"):
-        narrowed(GRIDS, Narrowing(phase=("train",)))
-
-
-BESIDE = Arm(name="torch.nn, onednn", flags={"models": "python:bench.peers.torch_nn:transformer", "seq": "17,257"})
-
-
-@pytest.mark.parametrize(("seq", "kept"), [((17, 257), "17,257"), ((257, 65), "257"), ((65,), None)])
-def test_an_arm_with_lengths_of_its_own_keeps_what_is_asked_for_or_is_named(
-    seq: tuple[int, ...], kept: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    grid = dataclasses.replace(GRIDS[0], arms=(*GRIDS[0].arms[:2], BESIDE))
-    (found,) = narrowed([grid], Narrowing(seq=seq))
-    assert [arm.flags.get("seq") for arm in found.arms[2:]] == ([kept] if kept else [])
-    monkeypatch.setattr("bench.planning.ablation.ablation_of", lambda _: Ablation(cpu=(grid,), cuda=(), quick=(), predictions=()))
-    plan = plan_ablation(PEERS, Flags(), "cpu", "", Narrowing(seq=seq))
-    named = [(skipped.seq_len, skipped.reason) for skipped in plan.skipped if "runs only at" in skipped.reason]
-    assert named == ([] if kept else [(65, "torch.nn, onednn runs only at --seq 17,257")])

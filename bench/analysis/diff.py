@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pandas
@@ -28,7 +29,7 @@ from bench.analysis.latency_tests import (
 from bench.analysis.run_changes import ACCURACY_COLUMN, COUNTED_COLUMNS, Change, ScoreComparison, compare_trained, counted_changes, value_of
 from bench.analysis.series import row_values
 from bench.measure.hosts import host_differences, machine_differences
-from bench.running.store import StoredRun
+from bench.running.store import StoredRun, read_runs
 from bench.running.table import rows_of, times_of
 from bench.spec import MEASURED, RequestError
 
@@ -76,7 +77,7 @@ class BoundCheck:
         """Raise RequestError if the bound was tested on nothing."""
         if not self.failing and not self.num_judged:
             raise RequestError(
-                f"--fail-if {self.bound.text} tests nothing: no configuration has comparable {self.bound.column} in both runs",
+                f"`fail_if={self.bound.text}` tests nothing: no configuration has comparable {self.bound.column} in both runs",
                 "measure it in both on one machine; see the reasons above",
             )
 
@@ -144,13 +145,20 @@ def parse_bound(text: str) -> Bound:
     match = BOUND.fullmatch(text)
     if match is None or not float(match[3]):
         raise RequestError(
-            f"--fail-if cannot read {text!r}: it takes a column and a ratio, second run over first",
-            "try --fail-if 'latency_ms>1.05'",
+            f"`fail_if` cannot read {text!r}: it takes a column and a ratio, second run over first",
+            "try `fail_if=latency_ms>1.05`",
         )
     column, sign, value = match.groups()
     if column not in BOUNDED:
-        raise catalog.unknown("column of --fail-if:", column, BOUNDED, "bench diff --help")
+        raise catalog.unknown("column of `fail_if`:", column, BOUNDED, "bench diff --help")
     return Bound(column=column, above=sign == ">", value=float(value))
+
+
+def compare_folders(first: Path, second: Path, fail_if: str | None) -> tuple[TwoRuns, BoundCheck | None]:
+    """Compare two runs, and check the bound if there is one. Raises RequestError."""
+    bound = None if fail_if is None else parse_bound(fail_if)
+    found = compare_two(*read_runs((first, second)))
+    return found, found.check(bound) if bound else None
 
 
 def compare_two(first: StoredRun, second: StoredRun) -> TwoRuns:

@@ -82,9 +82,9 @@ def _chance(task: str) -> float | None:
 
 def choose_axes(x: str, y: str) -> Axes:
     """Check the axes; raise RequestError naming the allowed values otherwise."""
-    for flag, value, allowed in (("--x", x, tuple(METRIC_OF)), ("--y", y, QUALITIES)):
+    for field, value, allowed in (("x", x, tuple(METRIC_OF)), ("y", y, QUALITIES)):
         if value not in allowed:
-            raise RequestError(f"{flag} {value!r} is not one of: {', '.join(allowed)}", f"try {flag} {allowed[0]}")
+            raise RequestError(f"`{field}` {value!r} is not one of: {', '.join(allowed)}", f"try `{field}={allowed[0]}`")
     return Axes(x=x, y=y)
 
 
@@ -192,7 +192,7 @@ def trained_rows(rows: pandas.DataFrame, scores: Mapping[str, SeedScores], axes:
     known = frame[frame[axes.x].notna()].drop_duplicates("training")
     chosen = pandas.concat([known, frame[~frame["training"].isin(known["training"])].drop_duplicates("training")]).sort_index()
     if chosen.groupby(["task", "seq_len"], sort=False).size().max() < 2:
-        raise RequestError("no two trained models of this run share a task and a length", "train two or more: --models gmlp,vit")
+        raise RequestError("no two trained models of this run share a task and a length", "train two or more: `models=gmlp,vit`")
     return _with_labels(_with_bounds(chosen, axes)).sort_values(["task", "seq_len", "budget"], kind="stable")
 
 
@@ -264,15 +264,15 @@ def _require_values(frame: pandas.DataFrame, axes: Axes) -> None:
     if frame.empty:
         raise RequestError(
             f"no model of this run has a value of {axes.y}",
-            "measure it: bench run --metrics params,flops,latency,accuracy --task TASK; or try --y "
-            + next(name for name in QUALITIES if name != axes.y),
+            "measure it: bench run --metrics params,flops,latency,accuracy --task TASK; or try "
+            f"`y={next(name for name in QUALITIES if name != axes.y)}`",
         )
     if frame[axes.x].isna().all():
         metric = METRIC_OF[axes.x]
         have = [name for name in METRIC_OF if frame[name].notna().any()]
         raise RequestError(
             f"{axes.x} was not measured in this run; it has {', '.join(have)}",
-            f"try --x {have[0]}, or measure again with {metric} among --metrics",
+            f"try `x={have[0]}`, or measure again with {metric} among `metrics`",
         )
 
 

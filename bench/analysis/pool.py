@@ -104,7 +104,7 @@ def pool_runs(runs: Sequence[StoredRun]) -> Pool:
     if not comparisons:
         raise RequestError(
             "these runs have no two timed configurations of equal length, batch, phase, dtype, device and task, and no variants to compare",
-            "measure two or more models at one length, with latency among --metrics",
+            "measure two or more models at one length, with latency among `metrics`",
         )
     return Pool(
         runs=tuple(names),
@@ -180,7 +180,7 @@ def _hosts_of(runs: Sequence[StoredRun]) -> list[Host]:
         raise RequestError(f"{len(runs)} run cannot be pooled", "name two or more: bench pool RUN RUN... (make replicate measures one)")
     for run in runs:
         if run.plan.settings.quick:
-            raise RequestError(f"{run.folder} is a quick run, which decides nothing", "measure it without --quick")
+            raise RequestError(f"{run.folder} is a quick run, which decides nothing", "measure it without `quick`")
     if unknown := [str(run.folder) for run in runs if not is_known(run.environment)]:
         raise RequestError(f"host unknown: {', '.join(unknown)}", "measure again to pool")
     return [Host(type=str(host_type(run.environment)), work_version=str(run.environment["work_version"])) for run in runs]

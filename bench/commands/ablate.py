@@ -6,55 +6,35 @@ import contextlib
 import dataclasses
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import typer
 
-from bench import catalog, console
+from bench import console
 from bench.commands.options import EXIT_FAILED, RunOptions
-from bench.commands.plan import plan_json
+from bench.commands.plan import command_line, plan_json
 from bench.commands.run import show_or_measure
-from bench.planning.flags import Flags
-from bench.running.source import command_line
+from bench.planning.request import Request, trains
 from bench.spec import RequestError
 
 
-def wanted_ablations(name: str, every: bool, out: Path | None) -> tuple[str, ...]:
-    """Return the names of the questions to answer.
-
-    Raises RequestError if the flags contradict each other or the name is unknown.
-    """
-    names = catalog.names("ablations")
-    if not name and not every:
-        raise RequestError("no question is named", f"try bench ablate {names[0]} --quick, or see: bench ablate --list")
-    if every and name:
-        raise RequestError(f"--all answers every question, including {name}", "leave one of them out")
-    if every and out:
-        raise RequestError("--out names the folder of one run, but --all makes several", "leave --out out")
-    if name:
-        catalog.require("ablations", name)
-    return names if every else (name,)
-
-
-def ablate_one(name: str, chosen: Flags, device: str, options: RunOptions, parts: Sequence[str] = ()) -> None:
+def ablate_one(name: str, chosen: Request, device: str, options: RunOptions, parts: Sequence[str] = ()) -> None:
     """Answer one question, or only some of its parts.
 
-    Raises RequestError for --seeds if nothing is trained.
+    Raises RequestError for `seeds` if nothing is trained.
     """
-    from bench.planning.ablation import Narrowing, plan_ablation
-    from bench.planning.request import trains
+    from bench.planning.ablation import plan_ablation
 
-    plan = plan_ablation(name, chosen, device, command_line(), Narrowing(parts=tuple(parts)) if parts else None)
+    plan = plan_ablation(name, chosen, device, command_line(), parts)
     if chosen.seeds and not trains(plan):
-        raise RequestError(f"--seeds is for training, but {name} trains nothing here", "leave --seeds out")
+        raise RequestError(f"`seeds` is for training, but {name} trains nothing here", "leave `seeds` out")
     show_or_measure(plan, options)
 
 
-def ablate_all(names: Sequence[str], chosen: Flags, device: str, options: RunOptions) -> None:
+def ablate_all(names: Sequence[str], chosen: Request, device: str, options: RunOptions) -> None:
     """Answer questions one after the other, then list their results.
 
-    A question that cannot be answered here is reported, and the others follow. With --json, the list is the only document on stdout;
+    A question that cannot be answered here is reported, and the others follow. With `json`, the list is the only document on stdout;
     in a dry run it is the list of plans.
     """
     from bench.planning.ablation import plan_ablation
@@ -65,12 +45,12 @@ def ablate_all(names: Sequence[str], chosen: Flags, device: str, options: RunOpt
     for place, name in enumerate(names, start=1):
         console.say(f"{place} of {len(names)}: {name}")
         try:
-            with contextlib.redirect_stdout(sys.stderr) if options.as_json else contextlib.nullcontext():
+            with contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext():
                 plan = plan_ablation(name, chosen, device, command_line())
-                if options.dry_run and options.as_json:
+                if options.dry_run and options.json:
                     plans.append(plan_json(plan))
                 else:
-                    show_or_measure(plan, dataclasses.replace(options, as_json=False))
+                    show_or_measure(plan, dataclasses.replace(options, json=False))
         except RequestError as wrong:
             console.error(f"{name}: {wrong}", wrong.hint)
             failed = True
@@ -79,8 +59,8 @@ def ablate_all(names: Sequence[str], chosen: Flags, device: str, options: RunOpt
                 raise
             failed = failed or bool(ended.exit_code)
     if not options.dry_run:
-        show_ablations(listing(), options.as_json)
-    elif options.as_json:
+        show_ablations(listing(), options.json)
+    elif options.json:
         console.print_json(plans)
     if failed:
         raise typer.Exit(EXIT_FAILED)

@@ -1,13 +1,21 @@
-"""Show a plan and its estimated time, or write it to a file."""
+"""Turn requests into plans; show and write plans. A request is checked as far as possible before torch is imported."""
 
 from __future__ import annotations
 
 import dataclasses
+import shlex
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench import console
+from bench import catalog, console
+from bench.commands.options import RunOptions
+from bench.measure import environment
+from bench.peers import own_code
+from bench.peers.own_import import children_end
+from bench.planning.request import Request, checked, trains
+from bench.planning.settings import announce_data_root, recipe_of, settings_of, with_lengths_of
 from bench.report import console_views
 from bench.spec import Plan, RequestError
 
@@ -21,6 +29,88 @@ LONG_QUICK_S, LIGHT_BATCH = 60.0, 4
 
 Say = Callable[[str], None]
 """Receives remarks for the user, one line each."""
+
+
+def runs_elsewhere(executor: str) -> bool:
+    """Return whether an executor runs its jobs on other machines.
+
+    Such an executor inspects their environment itself, so this machine need not have the device.
+    """
+    return hasattr(catalog.load("executors", executor), "inspect_environment")
+
+
+@children_end()
+def plan_to_run(request: Request, options: RunOptions, command: str = "") -> Plan:
+    """Return the plan of a request, of a file or of a run to resume.
+
+    Raises RequestError if the fields contradict each other.
+    """
+    elsewhere, stored = runs_elsewhere(options.on), options.plan or options.resume
+    if not stored:
+        return plan_of(request, may_be_elsewhere=elsewhere, command=command)
+    if (options.plan and options.resume) or request.given:
+        other = "resume" if options.plan and options.resume else request.given[0]
+        source = "plan" if options.plan else "resume"
+        raise RequestError(f"`{source}` takes the whole request from {stored}; `{other}` cannot be added", f"leave `{other}` out")
+    if options.resume and options.out:
+        raise RequestError("`resume` continues in the folder of the run; `out` cannot be added", "leave `out` out")
+    announce_data_root(request)
+    from bench.planning.check import check_plan
+    from bench.running.store import read_plan, read_plan_of_run
+
+    plan = read_plan_of_run(stored) if options.resume else read_plan(stored)
+    own_code.look_in(stored if stored.is_dir() else stored.parent)
+    check_plan(plan, str(stored), is_own_run=bool(options.resume))
+    if elsewhere:
+        return plan
+    environment.resolve_device(plan.cells[0].cell.workload.device)
+    if max(plan.settings.threads, plan.settings.train_threads) > environment.num_cores():
+        raise RequestError(f"the plan needs more threads than the {environment.num_cores()} cores here", "make a new plan with `threads`")
+    return plan
+
+
+@children_end()
+def plan_of(request: Request, *, may_be_elsewhere: bool = False, command: str = "") -> Plan:
+    """Return the plan of a request.
+
+    `command`: the command line to note in it; by default the one that was typed.
+    Checks that need no torch come first, then the device, then the sizes. Without `seq` the device comes first, because it sets the lengths.
+    """
+    if not request.models:
+        families = ", ".join(catalog.names("families"))
+        raise RequestError("`models` is missing", f"try `models=gmlp,vit` `seq=17,65,257`; allowed: {families}")
+    if not request.seq:
+        request = with_lengths_of(device_of(request, may_be_elsewhere=may_be_elsewhere), request)
+    request = checked(request)
+    announce_data_root(request)
+    device = device_of(request, may_be_elsewhere=may_be_elsewhere)
+    settings, recipe = settings_of(request, device), recipe_of(request)
+    from bench.planning.build import build_plan
+
+    return build_plan(request, settings=settings, recipe=recipe, device=device, command=command or command_line())
+
+
+def device_of(request: Request, *, may_be_elsewhere: bool) -> str:
+    """Return `cpu` or `cuda`.
+
+    Raises RequestError if a GPU is requested and absent, unless jobs `may_be_elsewhere`.
+    """
+    return "cuda" if may_be_elsewhere and request.device == "cuda" else environment.resolve_device(request.device)
+
+
+def require_data_of(plan: Plan) -> None:
+    """Raise RequestError for missing data, before anything is measured."""
+    from bench.spec import is_trained
+    from bench.tasks import require_data
+
+    if trains(plan):
+        for task in dict.fromkeys(p.cell.workload.task for p in plan.cells if is_trained(p.cell, plan)):
+            require_data(task)
+
+
+def command_line() -> str:
+    """Return the command line that was typed, quoted for a shell."""
+    return shlex.join(["bench", *sys.argv[1:]])
 
 
 def write_plan(wanted: Plan, path: Path) -> None:
@@ -58,13 +148,18 @@ def show_plan(wanted: Plan, as_json: bool, minutes: float | None = None, memory_
     else:
         console_views.show_plan(wanted, fitting)
     if memory_bytes is not None:
-        console.say(_fitting_text(wanted, memory_bytes))
+        from bench import numbers
+        from bench.planning.fit import smallest_batch
+
+        fits = f"largest: predicted to fit {numbers.bytes_text(memory_bytes)} without workspaces and fragmentation"
+        console.say(f"{fits}; largest_seq_len at batch {smallest_batch(wanted)}")
     note_untrained(wanted, console.say)
     console.say(amount_text(wanted))
     if seconds := estimated_training_seconds(wanted):
         console.say(f"trainings: about {console.duration_text(seconds)}, {wanted.settings.seeds} of each model")
 
 
+@children_end()
 def fitting_in(plan: Plan, memory_bytes: int | None) -> Mapping[str, LargestSizes] | None:
     """Return the largest sizes that fit a memory, by cell id; None without a memory."""
     if memory_bytes is None:
@@ -79,37 +174,20 @@ def largest_rows(fitting: Mapping[str, LargestSizes]) -> list[dict[str, Any]]:
     return [{"cell_id": cell_id, **dataclasses.asdict(found)} for cell_id, found in fitting.items()]
 
 
-def _fitting_text(plan: Plan, memory_bytes: int) -> str:
-    """Say what the largest sizes mean."""
-    from bench import numbers
-    from bench.planning.fit import smallest_batch
-
-    size = numbers.bytes_text(memory_bytes)
-    return f"largest: predicted to fit {size} without workspaces and fragmentation; largest_seq_len at batch {smallest_batch(plan)}"
-
-
 def amount_text(plan: Plan) -> str:
-    """Say how many configurations a plan has, and how long they take."""
+    """Say how many configurations a plan has, of which batch sizes if they are few, and how long they take.
+
+    Suggests a smaller batch for a slow quick run that sets the batch and trains nothing.
+    """
     from bench.planning.jobs import estimated_seconds
 
-    noun = "configurations" if len(plan.cells) > 1 else "configuration"
-    seconds = estimated_seconds(plan)
-    text = f"{len(plan.cells)} {noun}{_batch_text(plan)}, about {console.duration_text(seconds)}"
-    is_slow = plan.settings.quick and seconds > LONG_QUICK_S
-    return f"{text} (--batch {LIGHT_BATCH} is faster)" if is_slow and _has_heavy_batch(plan) else text
-
-
-def _batch_text(plan: Plan) -> str:
-    """Name the batch sizes of a request, if they are few."""
+    num, seconds = len(plan.cells), estimated_seconds(plan)
     sizes = sorted({planned.cell.workload.batch_size for planned in plan.cells})
-    return "" if plan.question or len(sizes) > MAX_BATCHES else f", batch {', '.join(map(str, sizes))}"
-
-
-def _has_heavy_batch(plan: Plan) -> bool:
-    """Return whether a smaller --batch would shorten a request: it sets the batch and trains nothing."""
-    follows_length = any(part.batching for part in plan.parts)
-    largest = max(planned.cell.workload.batch_size for planned in plan.cells)
-    return not plan.question and not follows_length and "accuracy" not in plan.metrics and largest > LIGHT_BATCH
+    batch = "" if plan.question or len(sizes) > MAX_BATCHES else f", batch {', '.join(map(str, sizes))}"
+    text = f"{num} configuration{'s' if num > 1 else ''}{batch}, about {console.duration_text(seconds)}"
+    sets_batch = not plan.question and not any(part.batching for part in plan.parts)
+    is_slow = plan.settings.quick and seconds > LONG_QUICK_S and "accuracy" not in plan.metrics
+    return f"{text} (--batch {LIGHT_BATCH} is faster)" if sets_batch and is_slow and sizes[-1] > LIGHT_BATCH else text
 
 
 def note_untrained(plan: Plan, say: Say) -> None:
@@ -117,8 +195,6 @@ def note_untrained(plan: Plan, say: Say) -> None:
 
     The arms of a question may be timed on a task on purpose.
     """
-    from bench.planning.request import trains
-
     task = plan.cells[0].cell.workload.task
     if task and not plan.question and not trains(plan):
         say(f"note: --task {task} only sets inputs and outputs here; to train on it, add accuracy to --metrics")

@@ -17,13 +17,12 @@ import typer
 
 from bench import console
 from bench.commands.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIME_IS_UP, RunOptions
-from bench.commands.plan import Say, amount_text, note_untrained, show_plan
-from bench.planning.flags import Flags
+from bench.commands.plan import Say, amount_text, note_untrained, plan_to_run, require_data_of, show_plan
 from bench.planning.jobs import CORRUPTED
+from bench.planning.request import Request, trains
 from bench.report import console_views
 from bench.running.executors import DEFAULT_EXECUTOR
 from bench.running.signals import Stop
-from bench.running.source import Source, plan_to_run, require_data_of, runs_elsewhere
 from bench.spec import Plan, RequestError
 
 if TYPE_CHECKING:
@@ -69,57 +68,54 @@ class Stopped(KeyboardInterrupt):
 def prepare(options: RunOptions) -> None:
     """Set the cluster's address; check the folder.
 
-    Raises RequestError if `--out` holds something other than a run, before anything is planned.
+    Raises RequestError if `out` holds something other than a run, before anything is planned.
     """
     from bench.running.folder import require_run_folder
 
     if options.out:
         require_run_folder(options.out)
     if options.address:
-        if options.executor != "ray":
-            raise RequestError("--address names a Ray cluster, but --on ray is missing", "add --on ray")
+        if options.on != "ray":
+            raise RequestError("`address` names a Ray cluster, but `on=ray` is missing", "add `on=ray`")
         os.environ["RAY_ADDRESS"] = options.address
 
 
-def requested(flags: Flags, options: RunOptions, source: Source, command: str = "") -> tuple[Plan, Path | None]:
-    """Return the plan of `run`, and the folder of the run to resume.
+def requested(request: Request, options: RunOptions, command: str = "") -> Plan:
+    """Return the plan of `run`.
 
     `command`: the command line to note in a new plan; by default the one that was typed. Raises RequestError.
     """
     prepare(options)
-    if options.retry and not (flags.models or source.resume or source.plan_file):
-        raise RequestError("--retry needs a run to repeat", "name it with --resume RUN, or make the same request again")
-    return plan_to_run(flags, source, options.out, elsewhere=runs_elsewhere(options.executor), command=command)
+    if options.retry and not (request.models or options.resume or options.plan):
+        raise RequestError("`retry` needs a run to repeat", "name it with `resume=RUN`, or make the same request again")
+    return plan_to_run(request, options, command)
 
 
 def show_or_measure(plan: Plan, options: RunOptions) -> None:
     """Show the plan in a dry run; measure it otherwise."""
     if options.dry_run:
-        show_plan(plan, options.as_json, options.minutes)
+        show_plan(plan, options.json, options.minutes)
     else:
-        measure(plan, None, options)
+        measure(plan, options)
 
 
-def measure(plan: Plan, folder: Path | None, options: RunOptions) -> None:
-    """Run a plan's missing jobs, print table and answer, and exit with the right code.
-
-    `folder`: the folder of the run to resume; None finds or creates one.
-    """
+def measure(plan: Plan, options: RunOptions) -> None:
+    """Run a plan's missing jobs, print table and answer, and exit with the right code."""
     from bench.console_progress import JobProgress
 
     try:
-        measured = carry_out(plan, folder, options, JobProgress, console.say)
+        measured = carry_out(plan, options, JobProgress, console.say)
     except Stopped as stopped:  # exit without waiting for figures
         console.say(f"stopped; for table and report: bench report {shlex.quote(str(stopped.folder))}")
         _exit_interrupted(stopped.folder, options)
-    console_views.show_run(measured.study, measured.folder, options.as_json)
+    console_views.show_run(measured.study, measured.folder, options.json)
     console.say(f"results: {measured.folder}")
     if measured.report:
         console.say(f"report: {measured.report}")
     if (traces := measured.folder / "traces").is_dir():
         console.say(f"traces: {traces}; open them at ui.perfetto.dev")
     _say_notes(measured.study.findings, measured.folder)
-    if not options.as_json:
+    if not options.json:
         console_views.show_answer(measured.study)
     if not (measured.complete or measured.time_is_up):
         _exit_interrupted(measured.folder, options)
@@ -129,19 +125,17 @@ def measure(plan: Plan, folder: Path | None, options: RunOptions) -> None:
         raise typer.Exit(EXIT_FAILED)
 
 
-def carry_out(plan: Plan, folder: Path | None, options: RunOptions, show_progress: ShowsProgress, say: Say) -> Measured:
-    """Run a plan's missing jobs; write tables and report.
+def carry_out(plan: Plan, options: RunOptions, show_progress: ShowsProgress, say: Say) -> Measured:
+    """Run a plan's missing jobs in the folder to resume, or in one found or created; write tables and report.
 
-    `folder`: the folder of the run to resume; None finds or creates one.
     Raises RequestError for missing data or a folder that holds something else, and Stopped after a second interrupt.
     """
-    from bench.planning.request import trains
     from bench.running.folder import ChosenFolder, choose_folder
     from bench.running.runner import execute, finished, jobs_to_run
     from bench.running.store import RunRecords, holds_records
 
-    if folder:
-        chosen = ChosenFolder(folder=folder, complete=False, records=RunRecords(folder))
+    if options.resume:
+        chosen = ChosenFolder(folder=options.resume, complete=False, records=RunRecords(options.resume))
     else:
         chosen = choose_folder(plan, options.out, datetime.date.today(), again=bool(options.retry))
     folder, records = chosen.folder, chosen.records
@@ -149,7 +143,7 @@ def carry_out(plan: Plan, folder: Path | None, options: RunOptions, show_progres
         say(f"{folder}: already complete; showing its table")
         return _written(finished(folder, records), has_time=options.left_s > REPORT_S, say=say)
     if options.checkpoints and not trains(plan):
-        raise RequestError("--checkpoints needs the metric accuracy", "add accuracy to --metrics, or leave --checkpoints out")
+        raise RequestError("`checkpoints` needs the metric accuracy", "add accuracy to `metrics`, or leave `checkpoints` out")
     note_untrained(plan, say)
     require_data_of(plan)
     ahead = jobs_to_run(plan, folder, records, options.retry)
@@ -165,7 +159,7 @@ def carry_out(plan: Plan, folder: Path | None, options: RunOptions, show_progres
             plan,
             folder,
             progress,
-            executor=options.executor,
+            executor=options.on,
             retry=options.retry,
             stop=stop,
             records=records,
@@ -183,7 +177,7 @@ def carry_out(plan: Plan, folder: Path | None, options: RunOptions, show_progres
 
 
 def _require_time(plan: Plan, ahead: Sequence[Job], options: RunOptions) -> None:
-    """Raise RequestError if --minutes leaves too little time for any job; of a training one epoch."""
+    """Raise RequestError if `minutes` leaves too little time for any job; of a training one epoch."""
     from bench.planning.jobs import estimated_job_seconds
 
     if options.minutes is None:
@@ -194,8 +188,8 @@ def _require_time(plan: Plan, ahead: Sequence[Job], options: RunOptions) -> None
     if needed_s > left_s:
         enough = options.minutes + (needed_s - left_s) / 60
         raise RequestError(
-            f"--minutes {options.minutes:g} leaves {max(0.0, left_s):.1f} s for jobs, and the shortest takes about {needed_s:.1f} s",
-            f"try --minutes {math.ceil(10 * enough + 1) / 10:g}",
+            f"`minutes={options.minutes:g}` leaves {max(0.0, left_s):.1f} s for jobs, and the shortest takes about {needed_s:.1f} s",
+            f"try `minutes={math.ceil(10 * enough + 1) / 10:g}`",
         )
 
 
@@ -225,7 +219,7 @@ def _say_notes(findings: Sequence[Finding], folder: Path) -> None:
 def _exit_interrupted(folder: Path, options: RunOptions) -> NoReturn:
     """Print the command that finishes the run, and exit as interrupted."""
     words = ["bench", "run", "--resume", str(folder)]
-    words += ["--on", options.executor] if options.executor != DEFAULT_EXECUTOR else []
+    words += ["--on", options.on] if options.on != DEFAULT_EXECUTOR else []
     words += ["--address", options.address] if options.address else []
     console.say(f"interrupted; finish it with: {shlex.join(words)}")
     raise typer.Exit(EXIT_INTERRUPTED)

@@ -94,9 +94,9 @@ def resolve_device(wanted: str) -> str:
             import pynvml  # noqa: F401
         except ImportError as error:
             raise RequestError(
-                "--device cuda needs the package nvidia-ml-py, which is not installed", "pip install nvidia-ml-py"
+                "`device=cuda` needs the package nvidia-ml-py, which is not installed", "pip install nvidia-ml-py"
             ) from error
-        raise RequestError("--device cuda was requested, but this machine has no CUDA GPU that torch can use", "try --device cpu")
+        raise RequestError("`device=cuda` was requested, but this machine has no CUDA GPU that torch can use", "try `device=cpu`")
     return "cuda" if present else "cpu"
 
 

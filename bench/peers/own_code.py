@@ -99,7 +99,7 @@ def parse_entry(entry: str) -> tuple[str, str]:
     name, _, digest = entry.removeprefix(PREFIX).partition("@")
     if digest not in _known:
         raise RequestError(
-            f"{entry} was an object of another Python process", "pass it to bench.run(models=...), or finish its run: --resume RUN"
+            f"{entry} was an object of another Python process", "pass it to bench.run(models=...), or finish its run: `resume=RUN`"
         )
     return name, digest
 
@@ -166,7 +166,7 @@ def _pickled(value: Any, name: str) -> bytes:
     except Exception as error:  # what cannot be pickled raises many types
         raise RequestError(
             f"{name} cannot be sent to the processes that measure: {type(error).__name__}: {one_line(error)}",
-            'write it into a file: models="FILE.py:NAME"',
+            "write it into a file: `models=FILE.py:NAME`",
         ) from error
     return content
 

@@ -74,7 +74,7 @@ def published_spec(
     n = seq_len or facts.seq_len
     if n <= facts.num_extra:
         raise RequestError(
-            f"{name} has {facts.num_extra} tokens besides those of the image, so --seq {n} is too short", f"try --seq {facts.seq_len}"
+            f"{name} has {facts.num_extra} tokens besides those of the image, so `seq={n}` is too short", f"try `seq={facts.seq_len}`"
         )
     interface = _task_interface(name, facts, n, task) if task else _own_interface(name, facts, input)
     sizes = {size: facts.sizes.get(size, 1) for size in SIZES}
@@ -106,16 +106,16 @@ def require_images(name: str, interface: Interface) -> None:
 
 def _own_interface(name: str, facts: Facts, input: str) -> Interface:
     if input == "tokens":
-        raise RequestError(f"{name} reads images, not --input tokens", "leave --input out, or write --input images")
+        raise RequestError(f"{name} reads images, not `input=tokens`", "leave `input` out, or write `input=images`")
     if not facts.num_classes:
-        raise RequestError(f"{name} has no output classes", "add a --task, which defines them, or name another model")
+        raise RequestError(f"{name} has no output classes", "add a `task`, which defines them, or name another model")
     return Interface(input="images", patch_dim=COLOUR_CHANNELS * facts.patch_side**2, num_classes=facts.num_classes)
 
 
 def _task_interface(name: str, facts: Facts, seq_len: int, task: str) -> Interface:
     info = info_of(task)
     if not isinstance(info.reads, Images):
-        raise RequestError(f"{name} reads images; task {task} has none", "try --task digits or cifar10")
+        raise RequestError(f"{name} reads images; task {task} has none", "try `task=digits` or cifar10")
     if facts.num_extra > 1:
-        raise RequestError(f"{name} has {facts.num_extra} tokens besides those of the image; tasks allow at most one", "leave --task out")
+        raise RequestError(f"{name} has {facts.num_extra} tokens besides those of the image; tasks allow at most one", "leave `task` out")
     return info.interface(seq_len, facts.pool)

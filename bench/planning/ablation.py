@@ -8,15 +8,15 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench import catalog
 from bench.peers.names import INSTALL, LIBRARIES
-from bench.planning.flags import Flags, read_flags, settings_on, to_recipe, to_request
-from bench.planning.request import Request, needs_task
+from bench.planning.fields import read
+from bench.planning.request import Request, checked, needs_task
+from bench.planning.settings import recipe_of, settings_of
 from bench.planning.tuning import ACCURACY
-from bench.planning.values import entries, several, whole_number
+from bench.planning.values import several, whole_number
 from bench.spec import (
     ONE_INTERVAL,
     POOLED,
@@ -42,46 +42,29 @@ The library's name follows it.
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class Narrowing:
-    """A selection of an ablation's grids; an empty field selects all.
-
-    `parts`: names of grids.
-    `seq`: sequence lengths, in place of the grids' own.
-    `batch`: batch sizes, in place of the grids' own.
-    `phase`: phases of grids.
-    `models`: models of the grids' baselines.
-    """
-
-    parts: tuple[str, ...] = ()
-    seq: tuple[int, ...] = ()
-    batch: tuple[int, ...] = ()
-    phase: tuple[str, ...] = ()
-    models: tuple[str, ...] = ()
-
-
 def ablation_of(name: str) -> Ablation:
     """Return the constant `ABLATION` of a question's file."""
     found: Ablation = catalog.load("ablations", name).ABLATION
     return found
 
 
-def plan_ablation(name: str, flags: Flags, device: str, command: str, narrowing: Narrowing | None = None) -> Plan:
+def plan_ablation(name: str, request: Request, device: str, command: str, parts: Sequence[str] = ()) -> Plan:
     """Return the plan that answers a question on this kind of device.
 
-    `flags`: the user's choices for all grids: rounds, seeds, threads, limits, quick.
+    `request`: the user's choices for all grids: rounds, seeds, threads, limits, quick.
+    `parts`: names of the grids to plan; all by default.
 
     A quick plan skips grids with missing data; a full plan keeps them, and `bench.commands` rejects it before measuring.
     Arms of a library that is not installed are skipped in both.
-    Raises RequestError if nothing is left, or if a prediction is about an unknown part, arm or measure.
+    Raises RequestError for an unknown part, if nothing is left, or if a prediction is about an unknown part, arm or measure.
     """
     ablation = ablation_of(name)
     _require_known(name, ablation)
-    return plan_grids(name, catalog.docstring("ablations", name), ablation, flags, device, command, narrowing)
+    return plan_grids(name, catalog.docstring("ablations", name), ablation, request, device, command, parts)
 
 
 def plan_grids(
-    name: str, statement: str, ablation: Ablation, flags: Flags, device: str, command: str, narrowing: Narrowing | None = None
+    name: str, statement: str, ablation: Ablation, request: Request, device: str, command: str, parts: Sequence[str] = ()
 ) -> Plan:
     """Return the plan of an ablation's grids, like `plan_ablation`.
 
@@ -89,16 +72,14 @@ def plan_grids(
     """
     from bench.planning.build import build_plan_of_parts
 
-    grids = _grids(ablation, flags.quick, device)
-    narrowed_away: list[Skipped] = []
-    if narrowing:
-        narrowed_away = list(_skipped_by_narrowing(_grids_named(grids, narrowing.parts), narrowing))
-        grids = narrowed(grids, narrowing)
-        ablation = _with_predictions_on(ablation, grids)
+    grids = _grids_named(_grids(ablation, request.quick, device), parts)
+    if parts:
+        predictions = tuple(found for found in ablation.predictions if found.part in parts)
+        ablation = dataclasses.replace(ablation, predictions=predictions)
     without_library = [skipped for grid in grids for arm in grid.arms for skipped in _skipped_for_library(grid, arm)]
-    settings = _settings(ablation, grids, flags, device)
+    settings = _settings(ablation, grids, request, device)
     asked = [_part_request(_installed_arms(_tuned(grid, settings.lr_trials))) for grid in grids]
-    absent = {part.name: reason for part in asked if (reason := _why_data_missing(part))} if flags.quick else {}
+    absent = {part.name: reason for part in asked if (reason := _why_data_missing(part))} if request.quick else {}
     return build_plan_of_parts(
         [part for part in asked if part.name not in absent],
         settings=settings,
@@ -109,25 +90,8 @@ def plan_grids(
         question=_question(statement, ablation),
         left_out=[
             *dict.fromkeys(without_library),
-            *dict.fromkeys(narrowed_away),
             *(skipped for part in asked if part.name in absent for skipped in _skipped_models(part, absent[part.name])),
         ],
-    )
-
-
-def narrowed(grids: Sequence[Grid], asked: Narrowing) -> tuple[Grid, ...]:
-    """Return the selected grids, with the selected lengths and batch sizes.
-
-    Raises RequestError for a part, phase or model that no grid has.
-    """
-    grids = _grids_named(grids, asked.parts)
-    phases, models = (tuple(dict.fromkeys(found)) for found in (map(_phase_of, grids), map(_model_of, grids)))
-    chosen_phases, chosen_models = _require_allowed("--phase", asked.phase, phases), _require_allowed("--models", asked.models, models)
-    own = _list_flags(asked)
-    return tuple(
-        dataclasses.replace(grid, flags={**grid.flags, **own}, arms=tuple(arm for found in grid.arms if (arm := _narrowed_arm(found, own))))
-        for grid in grids
-        if _phase_of(grid) in chosen_phases and _model_of(grid) in chosen_models
     )
 
 
@@ -135,69 +99,8 @@ def _grids_named(grids: Sequence[Grid], wanted: Sequence[str]) -> Sequence[Grid]
     """Return the grids with these names; all if no name is given."""
     names = tuple(grid.name for grid in grids)
     if strays := [name for name in wanted if name not in names]:
-        raise catalog.unknown("value of --part:", strays[0], tuple(map(repr, names)), "bench ablate NAME --dry-run")
+        raise catalog.unknown("value of `part`:", strays[0], tuple(map(repr, names)), "bench ablate NAME --dry-run")
     return [grid for grid in grids if not wanted or grid.name in wanted]
-
-
-def _list_flags(asked: Narrowing) -> dict[str, str]:
-    """Return the selected lengths and batch sizes as text of flags."""
-    return {key: ",".join(map(str, found)) for key, found in (("seq", asked.seq), ("batch", asked.batch)) if found}
-
-
-def _skipped_by_narrowing(grids: Sequence[Grid], asked: Narrowing) -> Iterator[Skipped]:
-    """Yield a skipped combination per length of each arm that is lost.
-
-    A lost arm has its own lengths or batch sizes, none of them selected.
-    """
-    own = _list_flags(asked)
-    for grid in grids:
-        lost = [arm for arm in grid.arms if _narrowed_arm(arm, own) is None] if _is_selected(grid, asked) else []
-        for arm in lost:
-            allowed = ", ".join(f"--{key} {arm.flags[key]}" for key in own if key in arm.flags)
-            for n in asked.seq or _seq_lens_of(grid, arm):
-                yield Skipped(model=_models_text(grid, arm), seq_len=n, budget=None, reason=f"{arm.name} runs only at {allowed}")
-
-
-def _is_selected(grid: Grid, asked: Narrowing) -> bool:
-    """Return whether a grid's phase and model are selected."""
-    return (not asked.phase or _phase_of(grid) in asked.phase) and (not asked.models or _model_of(grid) in asked.models)
-
-
-def _narrowed_arm(arm: Arm, own: Mapping[str, str]) -> Arm | None:
-    """Return an arm with the selected entries of its own lists.
-
-    None if one of its lists has no selected entry.
-    """
-    kept = {key: [entry for entry in entries(arm.flags[key]) if entry in entries(text)] for key, text in own.items() if key in arm.flags}
-    if not all(kept.values()):
-        return None
-    return dataclasses.replace(arm, flags={**arm.flags, **{key: ",".join(left) for key, left in kept.items()}})
-
-
-def _require_allowed(flag: str, asked: tuple[str, ...], allowed: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the requested values, or all if none is requested.
-
-    Raises RequestError for an unknown value.
-    """
-    if strays := [entry for entry in asked if entry not in allowed]:
-        raise catalog.unknown(f"value of {flag}:", strays[0], allowed, "bench peers --help")
-    return asked or allowed
-
-
-def _with_predictions_on(ablation: Ablation, grids: Sequence[Grid]) -> Ablation:
-    """Return the ablation with only the predictions about these grids."""
-    parts = [grid.name for grid in grids]
-    return dataclasses.replace(ablation, predictions=tuple(found for found in ablation.predictions if found.part in parts))
-
-
-def _phase_of(grid: Grid) -> str:
-    return grid.flags.get("phase", Flags().phase[0])
-
-
-def _model_of(grid: Grid) -> str:
-    """Return the baseline's family or variant, without options."""
-    baseline = next((arm.flags for arm in grid.arms if arm.name == (grid.baseline or grid.arms[0].name)), {})
-    return baseline.get("models", grid.flags.get("models", "")).partition("+")[0]
 
 
 def _installed_arms(grid: Grid) -> Grid:
@@ -262,7 +165,7 @@ def _recipe(parts: Sequence[PartRequest]) -> Recipe:
     Rows of cells with another recipe list their differences from it.
     """
     baselines = [part.arms[part.baseline] for part in parts]
-    return next((request.recipe for request in baselines if request.task and request.recipe), Recipe())
+    return next((request.own_recipe for request in baselines if request.task and request.own_recipe), Recipe())
 
 
 def _question(statement: str, ablation: Ablation) -> Question:
@@ -284,8 +187,8 @@ def _part_request(grid: Grid) -> PartRequest:
 
 def _request(texts: Mapping[str, str]) -> Request:
     """Return the request of an arm."""
-    flags = read_flags(texts)
-    return dataclasses.replace(to_request(flags), recipe=to_recipe(flags))
+    request = checked(read(Request, texts))
+    return dataclasses.replace(request, own_recipe=recipe_of(request))
 
 
 def _why_data_missing(part: PartRequest) -> str:
@@ -306,7 +209,7 @@ def _skipped_models(part: PartRequest, reason: str) -> Iterator[Skipped]:
     """Yield a skipped combination per model and length of a part."""
     for request in part.requests:
         for model in request.models:
-            for n in request.seq_lens:
+            for n in request.seq:
                 yield Skipped(model=model.name, seq_len=n, budget=None, reason=reason)
 
 
@@ -319,14 +222,14 @@ def _tuned(grid: Grid, lr_trials: int) -> Grid:
     return dataclasses.replace(grid, flags={**grid.flags, "lr_trials": str(lr_trials)}) if lr_trials and _trains(grid) else grid
 
 
-def _settings(ablation: Ablation, grids: Sequence[Grid], flags: Flags, device: str) -> Settings:
+def _settings(ablation: Ablation, grids: Sequence[Grid], request: Request, device: str) -> Settings:
     """Return the settings of the ablation, with the user's choices.
 
     A quick run has few rounds and, unless chosen, one seed; it tunes no learning rates.
     """
-    settings = settings_on(device, flags)
-    own: dict[str, Any] = {} if flags.seeds else {"seeds": 1 if flags.quick else ablation.seeds}
-    if not flags.quick:
-        own |= {"sample_s": ablation.sample_s, **({} if flags.rounds else {"rounds": ablation.rounds})}
+    settings = settings_of(request, device)
+    own: dict[str, Any] = {} if request.seeds else {"seeds": 1 if request.quick else ablation.seeds}
+    if not request.quick:
+        own |= {"sample_s": ablation.sample_s, **({} if request.rounds else {"rounds": ablation.rounds})}
         own |= {"lr_trials": ablation.lr_trials if any(map(_trains, grids)) else 0}
     return dataclasses.replace(settings, growth=ablation.growth, parts_apart=True, **own)

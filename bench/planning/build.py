@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime
 import itertools
 import re
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -39,8 +38,6 @@ from bench.spec import (
 
 MAX_NAME = 150
 HAS_SIZE = "has a size"
-SIZED_COMMANDS = ("bench run ", "bench plan ")
-"""Starts of commands that take every flag of a size."""
 MAX_SUGGESTIONS = 6
 """Number of infeasible (length, budget) pairs with suggested flags.
 
@@ -81,8 +78,8 @@ def build_plan(request: Request, *, settings: Settings, recipe: Recipe, device: 
 
     asked = PartRequest(name=f"same {request.match}", arms={"": request})
     plan = of([replace(asked, name="")])
-    if request.attentions != ("auto",) and all(planned.cell.workload.attention == NO_ATTENTION for planned in plan.cells):
-        raise RequestError("--attention needs a model with attention", "add vit to --models, or leave --attention out")
+    if request.attention != ("auto",) and all(planned.cell.workload.attention == NO_ATTENTION for planned in plan.cells):
+        raise RequestError("`attention` needs a model with attention", "add vit to `models`, or leave `attention` out")
     beside = same_width(request, plan.cells)
     if not beside:
         return plan
@@ -107,10 +104,10 @@ def build_plan_of_parts(
     Raises RequestError if nothing in any part is feasible.
     """
     if settings.decay_trials and not recipe.weight_decay:
-        raise RequestError("--decay-trials tries multiples of the recipe's weight decay, which is 0", "try --recipe weight_decay=0.05")
+        raise RequestError("`decay_trials` tries multiples of the recipe's weight decay, which is 0", "try `recipe=weight_decay=0.05`")
     requests = [request for part in parts for request in part.requests]
     for request in requests:
-        check_device(request.recipe or recipe, device)
+        check_device(request.own_recipe or recipe, device)
     cells: dict[str, PlannedCell] = {}
     skipped = list(left_out)
     planned_parts = []
@@ -121,7 +118,7 @@ def build_plan_of_parts(
             skipped += resolved.skipped
         planned_parts.append(_part(part, {arm: resolved.cells for arm, resolved in found.items()}))
     if not cells:
-        raise _infeasible(skipped, requests, command)
+        raise _infeasible(skipped, requests)
     metrics = tuple(dict.fromkeys(metric for request in requests for metric in request.metrics))
     several = len(parts) > 1 or any(part.batching or part.arms for part in planned_parts)
     plan = Plan(
@@ -133,7 +130,7 @@ def build_plan_of_parts(
         skipped=tuple(dict.fromkeys(skipped)),
         settings=settings,
         recipe=recipe,
-        accuracy_seq_lens=tuple(dict.fromkeys(n for request in requests for n in request.accuracy_seq_lens)),
+        accuracy_seq_lens=tuple(dict.fromkeys(n for request in requests for n in request.accuracy_seq)),
         parts=tuple(_with_own_metrics(part, metrics) for part in planned_parts if part.cells) if several else (),
         question=question,
     )
@@ -148,47 +145,32 @@ def _require_comparison(plan: Plan, request: Request) -> None:
     groups = (cells for name, cells in cell_groups(plan.cells, plan) if name.startswith(COMPARE))
     if missing and len(request.models) > 1 and not any(len(cells) > 1 for cells in groups):
         first = missing[0]
-        hint = _hint(first, [request], plan.command)
+        hint = _hint(first, [request])
         raise RequestError(f"no two configurations are left to compare: {first.model} at n = {first.seq_len}: {first.reason}", hint)
 
 
-def _infeasible(skipped: Sequence[Skipped], requests: Iterable[Request], command: str) -> RequestError:
+def _infeasible(skipped: Sequence[Skipped], requests: Iterable[Request]) -> RequestError:
     """Return the error of a request without any feasible configuration."""
     if not skipped:
         return RequestError("nothing in this request can be run: it gives no configuration", "see: bench plan --help")
-    return RequestError(
-        f"nothing in this request can be run: {skipped[0].model}: {skipped[0].reason}", _hint(skipped[0], requests, command)
-    )
+    return RequestError(f"nothing in this request can be run: {skipped[0].model}: {skipped[0].reason}", _hint(skipped[0], requests))
 
 
-def _hint(first: Skipped, requests: Iterable[Request], command: str) -> str:
-    """Suggest how to make the first skipped combination feasible: the whole command if a search found flags."""
+def _hint(first: Skipped, requests: Iterable[Request]) -> str:
+    """Suggest how to make the first skipped combination feasible."""
     if first.reason.startswith("--"):
-        return f"choose another {first.reason.split()[0]}, or leave it out"
+        return f"choose another `{first.reason.split()[0].removeprefix('--')}`, or leave it out"
     if first.reason.endswith(HAS_SIZE):
-        flags = first.reason.rpartition("; ")[2].removesuffix(HAS_SIZE).split(" or ")
-        return (
-            f"try: {_with_flag(command, *flags[0].split())}"
-            if command.startswith(SIZED_COMMANDS)
-            else "add the flags that the reason names"
-        )
-    hint = "try larger --params or shorter --seq, or another width or number of heads"
-    return f"{hint}, or --sizing free for less usual shapes" if any(_has_free_sizes(first, request) for request in requests) else hint
+        name, value, *_ = first.reason.rpartition("; ")[2].removeprefix("--").split()
+        return f"try `{name}={value}`"
+    hint = "try larger `params` or shorter `seq`, or another width or number of heads"
+    return f"{hint}, or `sizing=free` for less usual shapes" if any(_has_free_sizes(first, request) for request in requests) else hint
 
 
 def _has_free_sizes(first: Skipped, request: Request) -> bool:
     return (
         first.budget is not None and request.sizing == CANONICAL and has_sizes(replace(request, sizing=FREE), first.seq_len, first.budget)
     )
-
-
-def _with_flag(command: str, name: str, value: str) -> str:
-    """Return a command line with this flag in place of its former value."""
-    words = shlex.split(command)
-    kept = [
-        word for before, word in zip(["", *words], words, strict=False) if name not in (before, word) and not word.startswith(f"{name}=")
-    ]
-    return shlex.join([*kept, name, value])
 
 
 def _in_part_order(parts: Sequence[Part], cells: Mapping[str, PlannedCell]) -> tuple[PlannedCell, ...]:
@@ -207,7 +189,7 @@ class _Resolved:
 def _resolve_arms(part: PartRequest, recipe: Recipe, device: str) -> dict[str, _Resolved]:
     for request in part.requests:
         if request.task:
-            check_fits(request.recipe or recipe, request.task)
+            check_fits(request.own_recipe or recipe, request.task)
     return {arm: _resolve(request, recipe, device) for arm, request in part.arms.items()}
 
 
@@ -220,7 +202,7 @@ def _resolve(request: Request, recipe: Recipe, device: str) -> _Resolved:
             skipped.append(_with_suggestion(resolved, request, suggestions))
             continue
         if request.task:
-            check_trainable(resolved.model, request.task, request.recipe or recipe)
+            check_trainable(resolved.model, request.task, request.own_recipe or recipe)
         skipped += _unsupported(resolved, request, device)
         for planned in _expand(resolved, request, recipe, device):
             twin = cells.setdefault(planned.cell.cell_id, planned)
@@ -271,10 +253,10 @@ def _same_as(twin: PlannedCell, planned: PlannedCell) -> Skipped:
 
 def _expand(sized: SizedModel, request: Request, recipe: Recipe, device: str) -> Iterator[PlannedCell]:
     """Yield a cell per supported workload of the request."""
-    own = request.recipe if request.task and request.trains and request.recipe != recipe else None
+    own = request.own_recipe if request.task and request.trains and request.own_recipe != recipe else None
     attentions = _attentions(sized.model, request)
     sizing = sizing_of(sized)
-    axes = itertools.product(request.phases, request.dtypes, request.engines, request.batch_sizes_at(sized.model.shape.seq_len), attentions)
+    axes = itertools.product(request.phase, request.dtype, request.engine, request.batch_sizes_at(sized.model.shape.seq_len), attentions)
     for phase, dtype, engine, batch_size, attention in axes:
         workload = Workload(
             batch_size=batch_size,
@@ -293,7 +275,7 @@ def _expand(sized: SizedModel, request: Request, recipe: Recipe, device: str) ->
 def _unsupported(sized: SizedModel, request: Request, device: str) -> Iterator[Skipped]:
     """Yield the requested workloads that this model or device does not support."""
     model = sized.model
-    axes = itertools.product(request.phases, request.dtypes, request.engines, _attentions(model, request))
+    axes = itertools.product(request.phase, request.dtype, request.engine, _attentions(model, request))
     works = [Workload(phase=phase, dtype=dtype, engine=engine, attention=name, device=device) for phase, dtype, engine, name in axes]
     for reason in dict.fromkeys(why_unsupported_workload(work) or why_unsupported_mask(model, work) for work in works):
         if reason:
@@ -302,7 +284,7 @@ def _unsupported(sized: SizedModel, request: Request, device: str) -> Iterator[S
 
 def _attentions(model: ModelSpec, request: Request) -> tuple[str, ...]:
     """Return the attention kernels to try with a model."""
-    return request.attentions if uses_attention(model) else (NO_ATTENTION,)
+    return request.attention if uses_attention(model) else (NO_ATTENTION,)
 
 
 def _default_name(requests: Iterable[Request]) -> str:

@@ -110,7 +110,7 @@ def check_trainable(model: ModelSpec, task: str, recipe: Recipe) -> None:
     if info_of(task).generation and not can_generate(model):
         raise RequestError(
             f"task {task} shows each answer one token later, and {model.name} reads ahead: it would copy the answers",
-            f"write form=blank in --task, or try {', '.join(generating_models())}",
+            f"write form=blank in `task`, or try {', '.join(generating_models())}",
         )
     if recipe.dropout:
         _require_dropping_places(model, recipe)
@@ -121,8 +121,8 @@ def _require_dropping_places(model: ModelSpec, recipe: Recipe) -> None:
     if absent := [place for place in recipe.dropout_at if place not in places]:
         there = "+".join(places)
         raise RequestError(
-            f"--recipe dropout={recipe.dropout:g} at {absent[0]}: {model.name} has {f'dropout only at {there}' if there else 'no dropout'}",
-            f"try dropout_at={there} in --recipe" if there else "leave dropout out of --recipe",
+            f"`recipe=dropout={recipe.dropout:g}` at {absent[0]}: {model.name} has {f'dropout only at {there}' if there else 'no dropout'}",
+            f"try dropout_at={there} in `recipe`" if there else "leave dropout out of `recipe`",
         )
 
 

@@ -91,7 +91,7 @@ def peak_bytes(cell: Cell) -> int:
         raise
     except (RuntimeError, ValueError) as error:  # a ValueError stands for any error of a user's own model
         raise RequestError(
-            f"--memory: a step of {cell.model.name} cannot be predicted: {one_line(error)}", "try --attention auto, or leave --memory out"
+            f"`memory`: a step of {cell.model.name} cannot be predicted: {one_line(error)}", "try `attention=auto`, or leave `memory` out"
         ) from error
 
 

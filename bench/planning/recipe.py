@@ -1,4 +1,4 @@
-"""Parse and check `--recipe`, the changes to the default recipe.
+"""Parse and check `recipe`, the changes to the default recipe.
 
 Imports no torch.
 """
@@ -65,22 +65,22 @@ def parse_recipe(text: str) -> tuple[tuple[str, OptionValue], ...]:
     keys = tuple(option.name for option in OPTIONS)
     for key in (setting.partition("=")[0] for setting in settings):
         if key not in keys:
-            raise catalog.unknown("option of --recipe:", key, keys, "bench run --help")
-    return tuple(read_options("--recipe", settings, OPTIONS).items())
+            raise catalog.unknown("option of `recipe`:", key, keys, "bench run --help")
+    return tuple(read_options("`recipe`", settings, OPTIONS).items())
 
 
 def check_fits(recipe: Recipe, task: str) -> None:
     """Raise RequestError if a recipe does not suit a task's data."""
     reads = info_of(task).reads
     if recipe.augment and not isinstance(reads, Images):
-        raise RequestError(f"augment={'+'.join(recipe.augment)} needs images; task {task} has none", "leave augment out of --recipe")
+        raise RequestError(f"augment={'+'.join(recipe.augment)} needs images; task {task} has none", "leave augment out of `recipe`")
     if "randaugment" in recipe.augment and isinstance(reads, Images) and not reads.are_bytes:
         raise RequestError(
-            f"randaugment needs images stored as bytes; the images of task {task} are not", "leave randaugment out of --recipe"
+            f"randaugment needs images stored as bytes; the images of task {task} are not", "leave randaugment out of `recipe`"
         )
     if recipe.teacher != NO_TEACHER and not (isinstance(reads, Images) and info_of(task).answers == CLASS):
         raise RequestError(
-            f"teacher={recipe.teacher} needs images of one class each; task {task} has none", f"write teacher={NO_TEACHER} in --recipe"
+            f"teacher={recipe.teacher} needs images of one class each; task {task} has none", f"write teacher={NO_TEACHER} in `recipe`"
         )
 
 
@@ -88,13 +88,13 @@ def check_device(recipe: Recipe, device: str) -> None:
     """Raise RequestError if a device cannot compute as a recipe asks."""
     if recipe.precision == "tf32" and device != "cuda":
         raise RequestError(
-            f"precision=tf32 needs a CUDA device, and the device is {device}", "try --recipe precision=fp32, or precision=bf16-autocast"
+            f"precision=tf32 needs a CUDA device, and the device is {device}", "try `recipe=precision=fp32`, or precision=bf16-autocast"
         )
     if recipe.engine == GRAPH and device != "cuda":
-        raise RequestError(f"engine=graph needs a CUDA device, and the device is {device}", "try --recipe engine=eager")
+        raise RequestError(f"engine=graph needs a CUDA device, and the device is {device}", "try `recipe=engine=eager`")
     if recipe.compile and recipe.engine == GRAPH:
         raise RequestError(
-            "compile=true runs the steps by torch.compile, so engine=graph has no effect", "leave one of them out of --recipe"
+            "compile=true runs the steps by torch.compile, so engine=graph has no effect", "leave one of them out of `recipe`"
         )
 
 
@@ -111,6 +111,6 @@ def check_recipe(recipe: Recipe) -> None:
 
 
 def recipe_changes(recipe: Recipe, base: Recipe) -> str:
-    """Return the changes from `base` to `recipe`, as typed in `--recipe`."""
+    """Return the changes from `base` to `recipe`, as typed in `recipe`."""
     values = ((option.name, getattr(recipe, option.name), getattr(base, option.name)) for option in OPTIONS)
     return ",".join(f"{name}={option_text(value)}" for name, value, base_value in values if value != base_value)

@@ -67,7 +67,9 @@ def _at_width(request: Request, width: int, seq_lens: tuple[int, ...], names: Co
         request,
         trains=False,
         models=tuple(model for model in request.models if model.name in names),
-        seq_lens=seq_lens,
-        sizes=dataclasses.replace(request.sizes, width=width, fixed_width=None, ffn_width=None),
-        accuracy_seq_lens=(),
+        seq=seq_lens,
+        width=width,
+        fixed_width=None,
+        ffn_width=None,
+        accuracy_seq=(),
     )

@@ -62,8 +62,8 @@ def resolve_models(request: Request) -> Iterator[SizedModel | Skipped]:
             yield from _resolve_outside(wanted, request)
         elif wanted.variant:
             yield from _resolve_variant(wanted, request)
-        elif request.sizes.width:
-            for n in request.seq_lens:
+        elif request.width:
+            for n in request.seq:
                 yield _resolve_given(wanted, request, n)
         else:
             yield from _resolve_budgets(wanted, request)
@@ -71,7 +71,7 @@ def resolve_models(request: Request) -> Iterator[SizedModel | Skipped]:
 
 def _resolve_variant(wanted: ModelRequest, request: Request) -> Iterator[SizedModel | Skipped]:
     shape, interface, options = family_of(wanted.family).VARIANTS[wanted.variant]
-    for n in request.seq_lens or (shape.seq_len,):
+    for n in request.seq or (shape.seq_len,):
         model = ModelSpec(
             name=wanted.name,
             family=wanted.family,
@@ -87,15 +87,14 @@ def _resolve_outside(wanted: ModelRequest, request: Request) -> Iterator[SizedMo
 
     Raises RequestError if it cannot be built or counted.
     """
-    sizes = request.sizes
-    if wanted.is_published or sizes.width:
-        for n in request.seq_lens or (None,):
-            model = _outside_spec(wanted, request, n, sizes.width)
+    if wanted.is_published or request.width:
+        for n in request.seq or (None,):
+            model = _outside_spec(wanted, request, n, request.width)
             _require_countable(model)
             yield SizedModel(model=model, match=NO_MATCH, budget=None, budget_error=None)
         return
     kept: dict[int, int | None] = {}
-    for n in sorted(request.seq_lens):
+    for n in sorted(request.seq):
         for budget, width in _own_widths(wanted, request, n, kept).items():
             model = _outside_spec(wanted, request, n, width)
             _require_countable(model)
@@ -115,17 +114,17 @@ def _own_widths(wanted: ModelRequest, request: Request, n: int, kept: dict[int, 
         model = _outside_spec(wanted, request, n, None)
         _require_countable(model)
         params = cost_of(model).params().at(n)
-        nearest = min(request.budgets, key=lambda budget: abs(math.log(budget / params))) if params else request.budgets[0]
+        nearest = min(request.params, key=lambda budget: abs(math.log(budget / params))) if params else request.params[0]
         found: dict[int, int | None] = {nearest: None}
     else:
-        found = {budget: _own_width(wanted, request, n, budget) for budget in request.budgets}
+        found = {budget: _own_width(wanted, request, n, budget) for budget in request.params}
     kept |= found
     return found
 
 
 def _own_width(wanted: ModelRequest, request: Request, n: int, budget: int) -> int:
-    if request.sizes.fixed_width:
-        return request.sizes.fixed_width
+    if request.fixed_width:
+        return request.fixed_width
     target = _own_target(wanted, request, n, budget)
 
     def count(width: int) -> int:
@@ -153,16 +152,15 @@ def _own_target(wanted: ModelRequest, request: Request, n: int, budget: int) -> 
         found = _reference_target(_outside_spec(wanted, request, n, None), request, budget)
         if isinstance(found, Target):
             return found
-        raise RequestError(f"--match flops: {found.reason}", "choose another budget or length")
+        raise RequestError(f"`match=flops`: {found.reason}", "choose another budget or length")
     return Target(measure="params", value=budget, tolerance=PARAMS_TOLERANCE)
 
 
 def _outside_spec(wanted: ModelRequest, request: Request, n: int | None, width: int | None) -> ModelSpec:
     """Return a model from outside at length n; None for its own length."""
-    sizes = request.sizes
-    heads = sizes.heads or (nominal_heads(width, request.sizing) if width else None)
-    ffn_width = sizes.ffn_width or (FFN_RATIO * width if width and not wanted.is_published else None)
-    asked = {"width": width, "depth": sizes.depth, "heads": heads, "ffn_width": ffn_width}
+    heads = request.heads or (nominal_heads(width, request.sizing) if width else None)
+    ffn_width = request.ffn_width or (FFN_RATIO * width if width and not wanted.is_published else None)
+    asked = {"width": width, "depth": request.depth, "heads": heads, "ffn_width": ffn_width}
     family = family_of(wanted.family)
     model: ModelSpec = family.spec_of(wanted.name, wanted.options, seq_len=n, sizes=asked, input=request.input, task=request.task)
     return model
@@ -179,7 +177,7 @@ def _require_countable(model: ModelSpec) -> None:
         raise
     except Exception as error:  # code from outside may raise anything
         reason = f"{model.name} cannot be built and counted at seq_len {n}: {one_line(error)}"
-        raise RequestError(reason, _advice(model, error, called) if called else "try another --seq, or another --input") from error
+        raise RequestError(reason, _advice(model, error, called) if called else "try another `seq`, or another `input`") from error
     if wrong:
         raise RequestError(f"{model.name}: {called}; {wrong}", "change what it returns")
 
@@ -197,9 +195,9 @@ def _call_text(model: ModelSpec) -> str:
 
 
 def _resolve_given(wanted: ModelRequest, request: Request, n: int) -> SizedModel | Skipped:
-    model, sizes = _placeholder_model(wanted, request, n), request.sizes
-    assert sizes.width is not None
-    shape = nominal_shape(model, width=sizes.width, heads=sizes.heads, ffn_width=sizes.ffn_width, rule=request.sizing)
+    model = _placeholder_model(wanted, request, n)
+    assert request.width is not None
+    shape = nominal_shape(model, width=request.width, heads=request.heads, ffn_width=request.ffn_width, rule=request.sizing)
     return _checked(replace(model, shape=shape))
 
 
@@ -214,16 +212,16 @@ def _checked(model: ModelSpec) -> SizedModel:
         hint = (
             "see: bench list families"
             if model.name.split("+")[0] != model.family
-            else "change --width, --heads or --ffn-width, or give --params"
+            else "change `width`, `heads` or `ffn_width`, or give `params`"
         )
         raise RequestError(f"{model.name}: {error}", hint) from error
     return SizedModel(model=model, match=NO_MATCH, budget=None, budget_error=None)
 
 
 def _resolve_budgets(wanted: ModelRequest, request: Request) -> Iterator[SizedModel | Skipped]:
-    for budget in request.budgets:
+    for budget in request.params:
         shape: Shape | None = None
-        for n in sorted(request.seq_lens):
+        for n in sorted(request.seq):
             model = _placeholder_model(wanted, request, n)
             if request.match == "shape" and shape is not None:
                 yield _same_shape(replace(model, shape=replace(shape, seq_len=n)), request, budget)
@@ -244,7 +242,7 @@ def _same_shape(model: ModelSpec, request: Request, budget: int) -> SizedModel:
 
 
 def _skip_longer(wanted: ModelRequest, request: Request, budget: int, solved_at: int) -> Iterator[Skipped]:
-    for n in sorted(request.seq_lens):
+    for n in sorted(request.seq):
         if n > solved_at:
             reason = f"the shape is solved at the shortest length, n = {solved_at}, where none meets the budget"
             yield Skipped(model=wanted.name, seq_len=n, budget=budget, reason=reason)
@@ -264,7 +262,7 @@ def _sized_for(model: ModelSpec, request: Request, budget: int) -> Match | NoMat
     target: Target | NoMatch = _params_target(request, budget)
     if request.match == "flops" and model.name != request.reference:
         target = _reference_target(model, request, budget)
-    return target if isinstance(target, NoMatch) else _matched(model, target, request, width=request.sizes.fixed_width)
+    return target if isinstance(target, NoMatch) else _matched(model, target, request, width=request.fixed_width)
 
 
 def has_sizes(request: Request, n: int, budget: int) -> bool:
@@ -284,9 +282,9 @@ def suggested_flags(request: Request, n: int, budget: int) -> str:
 
     They are the nearest depth, the nearest round budget and free shapes, as alternatives; "" if none gives a size.
     """
-    own = request.sizes.depth
+    own = request.depth
     depths = sorted((depth for depth in range(1, MAX_DEPTH_TRIED + 1) if depth != own), key=lambda depth: (abs(depth - own), depth))
-    at_depth = ((depth, replace(request, sizes=replace(request.sizes, depth=depth))) for depth in depths)
+    at_depth = ((depth, replace(request, depth=depth)) for depth in depths)
     depth = next((depth for depth, other in at_depth if has_sizes(other, n, budget)), None)
     fixed = max((cost_of(model).params_seq("blocks").at(n) for model in _families(request, n)), default=0)
     steps = (round(step * 10**exponent) for exponent in range(3, 9) for step in BUDGET_STEPS)
@@ -298,7 +296,7 @@ def suggested_flags(request: Request, n: int, budget: int) -> str:
 
 
 def _matched(model: ModelSpec, target: Target, request: Request, *, width: int | None = None) -> Match | NoMatch:
-    return match(model, target, rule=request.sizing, heads=request.sizes.heads, width=width)
+    return match(model, target, rule=request.sizing, heads=request.heads, width=width)
 
 
 def _params_target(request: Request, budget: int) -> Target:
@@ -329,7 +327,7 @@ def _reference_of(model: ModelSpec, request: Request) -> ModelSpec:
         except RequestError as error:
             problem = error
     families = ", ".join(catalog.names("families"))
-    raise RequestError(f"--reference {request.reference} cannot be matched: {problem}", f"try another of {families}") from problem
+    raise RequestError(f"`reference={request.reference}` cannot be matched: {problem}", f"try another of {families}") from problem
 
 
 def _scope(request: Request) -> str | None:
@@ -346,12 +344,12 @@ def _placeholder_model(wanted: ModelRequest, request: Request, n: int) -> ModelS
         name=wanted.name,
         family=wanted.family,
         options=wanted.options,
-        shape=replace(PLACEHOLDER, seq_len=n, depth=request.sizes.depth),
+        shape=replace(PLACEHOLDER, seq_len=n, depth=request.depth),
         interface=Interface(input=request.input),
     )
     if request.task:  # before sizes: the task sets inputs and outputs, which some families do not support
         model = replace(model, interface=_task_interface(model, request))
-    return replace(model, shape=_buildable_shape(model, request.sizes.heads))
+    return replace(model, shape=_buildable_shape(model, request.heads))
 
 
 def _task_interface(model: ModelSpec, request: Request) -> Interface:
@@ -366,7 +364,7 @@ def _buildable_shape(model: ModelSpec, heads: int | None) -> Shape:
     try:
         return narrowest_shape(model, heads)
     except ValueError as error:
-        hint = "change --heads or the option; see: bench list families" if heads else "see: bench list families"
+        hint = "change `heads` or the option; see: bench list families" if heads else "see: bench list families"
         raise RequestError(f"{model.name}: {error}", hint) from error
 
 

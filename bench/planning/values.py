@@ -1,24 +1,17 @@
-"""Declare flags; parse lists, words, parameter counts and memory sizes.
+"""Parse paths, lists, words, numbers, parameter counts and memory sizes.
 
 Parsers take text and raise RequestError if it is not allowed. Imports no torch.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import inspect
 import math
 import re
-import typing
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
-
-import typer
+from typing import TypeVar
 
 from bench import catalog
-from bench.planning import completion
 from bench.spec import RequestError
 
 MAX_SIZE = 1_048_576
@@ -30,114 +23,9 @@ MAX_TOKENS = 2**30
 MAX_PARAMS = 100_000_000_000
 MAX_MEMORY = 2**60
 MAX_SECONDS = 7 * 24 * 3600.0
-TYPED = "typed"
-"""Field of a dataclass of flags that holds the names of those that were typed."""
 PARAMS_UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9}
 MEMORY_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _T = TypeVar("_T")
-
-
-def flag(help_text: str, metavar: str, panel: str | None = None, parse: Callable[[str], Any] | None = None, **more: Any) -> Any:
-    """Return a command-line flag.
-
-    `panel`: the help heading under which it appears.
-    `parse`: converts its text and raises RequestError; None keeps the text. The shell completes the words that it allows.
-    """
-    if words := getattr(parse, "words", ()):
-        more.setdefault("autocompletion", completion.words(words))
-
-    def read(value: Any) -> Any:
-        if not isinstance(value, str):  # a default, already converted
-            return value
-        try:
-            return parse(value) if parse else value
-        except RequestError as wrong:
-            # typer adds the flag's name; `bench.cli` shows the hint of the cause
-            raise typer.BadParameter(str(wrong)) from wrong
-
-    return typer.Option(
-        *more.pop("names", ()), help=help_text, metavar=metavar, rich_help_panel=panel, parser=read if parse else None, **more
-    )
-
-
-def count(help_text: str, panel: str | None = None, *, min: int = 1, max: int = MAX_SIZE) -> Any:
-    """Return a flag that takes a whole number."""
-    return flag(help_text, "N", panel, whole_number(min, max))
-
-
-def switch(name: str, help_text: str, panel: str | None = None) -> Any:
-    """Return a flag without a value."""
-    return typer.Option(name, help=help_text, rich_help_panel=panel)
-
-
-def with_fields(kind: type, *names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Replace a command's parameter of type `kind` by one flag per field.
-
-    `kind`: a dataclass with annotated fields; a field `typed` receives the names of the flags that were typed.
-    `names`: the fields that become flags; default all.
-
-    A command that also takes `context: typer.Context` receives the parsed command line.
-    """
-    fields = dataclasses.fields(kind)
-    tracks_typed = TYPED in (f.name for f in fields)
-    chosen = [f for f in fields if f.name != TYPED and (not names or f.name in names)]
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        own = dict(inspect.signature(command, eval_str=True).parameters)
-        (holder,) = (name for name, parameter in own.items() if parameter.annotation is kind)
-        del own[holder]
-        takes_context = "context" in own
-
-        @functools.wraps(command)
-        def wrapper(**given: Any) -> Any:
-            held = {f.name: given.pop(f.name) for f in chosen}
-            if tracks_typed:
-                held[TYPED] = typed_flags(given["context"] if takes_context else given.pop("context")) & held.keys()
-            return command(**{holder: kind(**held)}, **given)
-
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        shared = [inspect.Parameter(f.name, keyword, default=f.default, annotation=_hints(kind)[f.name]) for f in chosen]
-        taken = [p.replace(kind=keyword, annotation=_as_typer_takes_it(p.annotation)) for p in (*shared, *own.values())]
-        if tracks_typed and not takes_context:
-            taken.append(inspect.Parameter("context", keyword, annotation=typer.Context))
-        wrapper.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
-        wrapper.__annotations__ = {p.name: p.annotation for p in taken}
-        return wrapper
-
-    return decorate
-
-
-def refuse_others(context: Any, allowed: Collection[str], message: str) -> None:
-    """Raise RequestError for a typed flag that is not allowed.
-
-    `allowed`: names of parameters.
-    `message`: what follows the flag's name.
-    """
-    for parameter in context.command.params:
-        if parameter.name in typed_flags(context) - {*allowed}:
-            raise RequestError(f"{parameter.opts[0]} {message}", f"leave {parameter.opts[0]} out")
-
-
-def typed_flags(context: Any) -> frozenset[str]:
-    """Return the names of the flags on a parsed command line.
-
-    A value that equals the default counts too.
-    """
-    return frozenset(name for name in context.params if context.get_parameter_source(name).name == "COMMANDLINE")
-
-
-@functools.cache
-def _hints(kind: type) -> dict[str, Any]:
-    return typing.get_type_hints(kind, include_extras=True)
-
-
-def _as_typer_takes_it(annotation: Any) -> Any:
-    """Return `str` for a flag with a parser.
-
-    typer rejects tuple[X, ...], even if a parser makes the value.
-    """
-    (option, *_) = getattr(annotation, "__metadata__", (None,))
-    return Annotated[str, option] if getattr(option, "parser", None) else annotation
 
 
 def named_path(text: str) -> Path:
@@ -178,13 +66,7 @@ def one_of(allowed: Iterable[str]) -> Callable[[str], str]:
             raise catalog.unknown("value", text, names)
         return text
 
-    parse.words = names  # type: ignore[attr-defined]
     return parse
-
-
-def several_of(allowed: Iterable[str]) -> Callable[[str], tuple[str, ...]]:
-    """Return a parser of a comma-separated list of these words."""
-    return several(one_of(allowed))
 
 
 def several(parse: Callable[[str], _T]) -> Callable[[str], tuple[_T, ...]]:
@@ -193,7 +75,6 @@ def several(parse: Callable[[str], _T]) -> Callable[[str], tuple[_T, ...]]:
     def parse_all(text: str) -> tuple[_T, ...]:
         return tuple(dict.fromkeys(parse(entry) for entry in entries(text)))
 
-    parse_all.words = getattr(parse, "words", ())  # type: ignore[attr-defined]
     return parse_all
 
 

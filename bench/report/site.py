@@ -78,7 +78,7 @@ def _require_own(out: Path) -> None:
     index = out / INDEX
     is_site = index.is_file() and MARK in index.read_text(encoding="utf-8", errors="replace")
     if out.exists() and not is_site and (not out.is_dir() or any(out.iterdir())):
-        raise RequestError(f"{out} holds something other than a site", "choose another --out")
+        raise RequestError(f"{out} holds something other than a site", "choose another `out`")
 
 
 def _replace(out: Path, built: Path) -> None:

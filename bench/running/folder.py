@@ -77,7 +77,7 @@ def unused_folder(device: str, name: str, today: datetime.date) -> Path:
 def require_empty(folder: Path) -> None:
     """Raise RequestError if the path exists, unless it is an empty folder."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RequestError(f"{folder} already exists and is not empty", "choose another --out")
+        raise RequestError(f"{folder} already exists and is not empty", "choose another `out`")
 
 
 def make_empty_folder(out: Path | None, device: str, name: str) -> Path:
@@ -161,9 +161,9 @@ def _note(folder: Path, facts: Mapping[str, Any]) -> None:
 def require_run_folder(folder: Path) -> None:
     """Raise RequestError unless the folder is new or holds a run."""
     if folder.exists() and not folder.is_dir():
-        raise RequestError(f"{folder} is a file, not a folder", "choose another --out")
+        raise RequestError(f"{folder} is a file, not a folder", "choose another `out`")
     if not (_is_new(folder) or is_stored(folder / PLAN)):
-        raise RequestError(f"{folder} is not empty and is not a run folder", "choose another --out")
+        raise RequestError(f"{folder} is not empty and is not a run folder", "choose another `out`")
 
 
 def _require_plan(folder: Path, plan: Plan) -> None:
@@ -171,7 +171,7 @@ def _require_plan(folder: Path, plan: Plan) -> None:
     require_run_folder(folder)
     if is_stored(folder / PLAN) and not _same_plan(folder, plan):
         _require_same_code(folder, plan)
-        raise RequestError(f"{folder} holds another plan", "choose another --out")
+        raise RequestError(f"{folder} holds another plan", "choose another `out`")
 
 
 def _require_same_code(folder: Path, plan: Plan) -> None:
@@ -183,7 +183,7 @@ def _require_same_code(folder: Path, plan: Plan) -> None:
         if then[name] != now[name]:
             raise RequestError(
                 f"{name} has changed since {folder} was measured: its code was {then[name]} then, it is {now[name]} now",
-                "their records must not be mixed; choose another --out",
+                "their records must not be mixed; choose another `out`",
             )
 
 

@@ -213,14 +213,14 @@ class RecordWriter:
                 file = open(self._path, "a+b", buffering=0)  # noqa: SIM115
             except OSError as error:
                 raise RequestError(
-                    f"cannot write {self._path}: {error.strerror or error}", "make it writable, or choose another --out"
+                    f"cannot write {self._path}: {error.strerror or error}", "make it writable, or choose another `out`"
                 ) from error
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 file.close()
                 raise RequestError(
-                    f"{self._path.parent} is being written by another process", "wait for it, or choose another --out"
+                    f"{self._path.parent} is being written by another process", "wait for it, or choose another `out`"
                 ) from error
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(file.fileno()), os.stat(self._path)):
@@ -234,7 +234,7 @@ def writing(target: Path | str) -> Iterator[None]:
     try:
         yield
     except OSError as failed:
-        raise RequestError(f"cannot write {target}: {failed.strerror or failed}", "choose another --out, or free some space") from failed
+        raise RequestError(f"cannot write {target}: {failed.strerror or failed}", "choose another `out`, or free some space") from failed
 
 
 def start_run(folder: Path, plan: Plan, environment: Mapping[str, Any]) -> None:

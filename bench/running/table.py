@@ -193,7 +193,7 @@ def item_scores_of(run: StoredRun) -> dict[str, SeedScores]:
             }  # older records do not name their data
             if len(data) > 1:
                 raise RequestError(
-                    f"the data of {task} changed between trainings: {', '.join(sorted(data))}", "measure again with another --out"
+                    f"the data of {task} changed between trainings: {', '.join(sorted(data))}", "measure again with another `out`"
                 )
             training = records[0].subject_id
             if training not in by_training:

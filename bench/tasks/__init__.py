@@ -83,7 +83,7 @@ class Place:
     def folder(self, task: str) -> Path:
         """Return the data folder. Raises RequestError if the user named none."""
         if not self.data_root:
-            raise RequestError(f"task {task} needs a folder with data sets", f"add --data-root DIR, or set {DATA_VARIABLE}")
+            raise RequestError(f"task {task} needs a folder with data sets", f"add `data_root=DIR`, or set {DATA_VARIABLE}")
         return Path(self.data_root)
 
 

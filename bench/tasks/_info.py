@@ -166,7 +166,7 @@ class TaskInfo:
             fitting = ", ".join(str(n) for n in lengths)
             raise RequestError(
                 f"seq_len {seq_len} does not fit task {self.name} ({images.side} px, pool {pool}); lengths that fit: {fitting}",
-                f"try --seq {','.join(str(n) for n in lengths[1:4])}",
+                f"try `seq={','.join(str(n) for n in lengths[1:4])}`",
             )
         return images.channels * patch * patch
 
@@ -175,7 +175,7 @@ class TaskInfo:
         if not sequences.fits(tokens):
             raise RequestError(
                 f"seq_len {seq_len} does not fit task {self.name} ({tokens} data tokens, pool {pool}); lengths that fit: {sequences.rule}",
-                f"try --seq {sequences.nearest(tokens) + seq_len - tokens}",
+                f"try `seq={sequences.nearest(tokens) + seq_len - tokens}`",
             )
 
 
@@ -200,14 +200,14 @@ def choose(text: str) -> TaskChoice:
     """
     found = re.fullmatch(NAME_PATTERN, text)
     if not found:
-        raise RequestError(f"--task {text!r} must be written name, name:argument or name+option=value", "see: bench list tasks")
+        raise RequestError(f"`task` {text!r} must be written name, name:argument or name+option=value", "see: bench list tasks")
     name, argument = found["name"], found["argument"] or ""
     catalog.require("tasks", name)
     module = catalog.load("tasks", name)
     wanted: str = getattr(module, "ARGUMENT", "")
     if bool(argument) != bool(wanted):
         problem = f"task {name} needs a {wanted}" if wanted else f"task {name} takes no argument, found {argument!r}"
-        raise RequestError(problem, f"write {name}:{wanted}" if wanted else f"try --task {name}")
+        raise RequestError(problem, f"write {name}:{wanted}" if wanted else f"try `task={name}`")
     known: tuple[Option, ...] = getattr(module, "OPTIONS", ())
     given = read_options(f"task {name}", found["options"].split("+")[1:], known)
     return TaskChoice(text=text, name=name, argument=argument, options={**{option.name: option.default for option in known}, **given})
@@ -225,5 +225,5 @@ def info_of(text: str) -> TaskInfo:
     except ValueError as error:
         if isinstance(error, RequestError):
             raise
-        raise RequestError(f"--task {text}: {error}", "see: bench list tasks") from error
+        raise RequestError(f"`task={text}`: {error}", "see: bench list tasks") from error
     return info

@@ -101,5 +101,5 @@ def _require_published(packed: Path) -> None:
     if not check_integrity(packed, dict(FashionMNIST.resources)[packed.name]):
         raise RequestError(
             f"task {INFO.name}: {packed} does not match its published md5 sum",
-            "delete it and copy an intact file there, or add --download if the network is available",
+            "delete it and copy an intact file there, or add `download` if the network is available",
         )

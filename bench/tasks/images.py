@@ -70,7 +70,7 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
 def _side(choice: TaskChoice) -> int:
     side = int(choice.options["side"])
     if side < 2:
-        raise RequestError(f"--task {choice.text}: side is {side}; an image needs at least 2 pixels per side", "write +side=32")
+        raise RequestError(f"`task={choice.text}`: side is {side}; an image needs at least 2 pixels per side", "write +side=32")
     return side
 
 
@@ -83,7 +83,7 @@ def _split_folders(choice: TaskChoice) -> dict[str, Path]:
     absent = [folder for folder in folders.values() if not folder.is_dir()]
     if absent:
         found = test if absent[0] == validation else absent[0]
-        raise RequestError(f"--task {choice.text}: there is no folder {found}", LAYOUT)
+        raise RequestError(f"`task={choice.text}`: there is no folder {found}", LAYOUT)
     return folders
 
 
@@ -104,12 +104,12 @@ def _require_same_classes(choice: TaskChoice, counts: Mapping[str, Mapping[str, 
     for split, of_class in counts.items():
         empty = [name for name, num_images in of_class.items() if not num_images]
         if empty:
-            raise RequestError(f"--task {choice.text}: class {empty[0]} of {split} has no images ({', '.join(EXTENSIONS)})", LAYOUT)
+            raise RequestError(f"`task={choice.text}`: class {empty[0]} of {split} has no images ({', '.join(EXTENSIONS)})", LAYOUT)
         differing = sorted(learned ^ set(of_class))
         if differing:
-            raise RequestError(f"--task {choice.text}: train and {split} differ in classes: {', '.join(differing)}", LAYOUT)
+            raise RequestError(f"`task={choice.text}`: train and {split} differ in classes: {', '.join(differing)}", LAYOUT)
     if len(learned) < 2:
-        raise RequestError(f"--task {choice.text}: {len(learned)} class found in train; at least 2 are needed", LAYOUT)
+        raise RequestError(f"`task={choice.text}`: {len(learned)} class found in train; at least 2 are needed", LAYOUT)
 
 
 def _read(choice: TaskChoice, folder: Path, side: int) -> Split:
@@ -135,6 +135,6 @@ def _read_image(choice: TaskChoice, stored: Any, item: int) -> Tensor:
         path = stored.samples[item][0]
         reason = " ".join(str(error).split())
         raise RequestError(
-            f"--task {choice.text}: {path} cannot be read as an image: {reason}", "remove it, or replace it with an intact copy"
+            f"`task={choice.text}`: {path} cannot be read as an image: {reason}", "remove it, or replace it with an intact copy"
         ) from error
     return image

@@ -7,24 +7,56 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+import shlex
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
 Value = str | int | float | bool | tuple[str, ...]
 LARGEST = 10**9 - 1
+FIELD = re.compile(r"`([a-z][a-z0-9_]*)(?:=([^`]*))?`")
+"""A field of the request, and its value if there is one, as an error's text names them."""
 
 
 class RequestError(ValueError):
     """A wrong request, reported in one line.
 
-    The message names the request and the allowed values. `hint` suggests the next thing to type.
+    The message names the request and the allowed values; `hint` suggests the next thing to type. In both, a field of the request stands in
+    backquotes, such as "`seq`" or "`seq=17,65`": the command line shows `--seq 17,65`, as does `str`, and Python `seq=[17, 65]`.
     """
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
-        self.hint = hint
+        self.message, self.marked_hint = message, hint
+
+    def __str__(self) -> str:
+        return as_flags(self.message)
+
+    @property
+    def hint(self) -> str:
+        return as_flags(self.marked_hint)
+
+    def shown_by(self, show: Callable[[str], str]) -> RequestError:
+        """Return the error with its texts as `show` writes their fields."""
+        return RequestError(show(self.message), show(self.marked_hint))
+
+
+def as_flags(text: str) -> str:
+    """Show the fields that a text names as flags of the command line."""
+    return FIELD.sub(lambda found: " ".join((f"--{found[1].replace('_', '-')}", *([shlex.quote(found[2])] if found[2] else []))), text)
+
+
+def as_keywords(text: str) -> str:
+    """Show the fields that a text names as keywords of Python."""
+    return FIELD.sub(lambda found: f"{found[1]}={_literal(found[2]) if found[2] else ''}", text)
+
+
+def _literal(text: str) -> str:
+    entries = text.split(",")
+    if all(re.fullmatch(r"-?\d+(\.\d+)?", entry) for entry in entries):
+        return text if len(entries) == 1 else f"[{', '.join(entries)}]"
+    return f'"{text}"'
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,12 @@ import itertools
 import os
 from pathlib import Path
 
+from bench.commands.plan import plan_of
 from bench.planning.budget import PARAMS_TOLERANCE, Match, Target, match
-from bench.planning.flags import read_flags
+from bench.planning.fields import read
 from bench.planning.jobs import estimated_seconds, jobs
+from bench.planning.request import Request
 from bench.planning.sizing import resolve_models
-from bench.running.source import plan_of_flags
 from bench.running.store import RecordWriter, line_of
 from bench.running.table import rows_of
 from bench.spec import ModelSpec
@@ -63,7 +64,8 @@ def test_many_budget_searches(against: Against, num_rows: int) -> None:
 def test_plan(against: Against, num_rows: int) -> None:
     """What `bench plan` works out: sizes for sixty combinations of model, length and budget, by all that a workload can be, and the time."""
     batches = ",".join(str(2**i) for i in range(9 if num_rows >= 10_000 else 1))
-    flags = read_flags(
+    request = read(
+        Request,
         {
             "models": "gmlp,vit,transformer",
             "seq": "17,65,197,257,1025",
@@ -74,11 +76,11 @@ def test_plan(against: Against, num_rows: int) -> None:
             "attention": "auto,math",
             "batch": batches,
             "device": "cpu",
-        }
+        },
     )
 
     def plan() -> None:
-        found = plan_of_flags(flags)
+        found = plan_of(request)
         assert len(found.cells) >= num_rows
         assert estimated_seconds(found) > 0
 

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-import typer
 
 from bench.cli import UsageError
-from bench.planning.flags import Flags, to_request
-from bench.planning.values import with_fields
+from bench.commands.options import RunOptions
+from bench.planning.fields import flags_of, read
+from bench.planning.request import Request, checked
 from bench.spec import RequestError
 from tests.docs.command_line import commands, page
 from tests.docs.fill import ROOT
@@ -56,23 +56,16 @@ def parse(name: str, words: list[str]) -> None:
     """Parse the arguments of a command of `bench`; for `run` and `plan` also check that the flags agree."""
     require([name], commands())
     words = [PLACEHOLDERS.get(word, word) for word in words]
-    words, request = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, [])
-    commands()[name].make_context(f"bench {name}", [*words])
+    words, compared = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, [])
+    given = commands()[name].make_context(f"bench {name}", [*words]).params
+    texts = {field: "true" if text is True else text for field, text in given.items() if text not in (None, False)}
+    request = read(Request, {field: text for field, text in texts.items() if field in flags_of(Request)})
+    read(RunOptions, {field: text for field, text in texts.items() if field in flags_of(RunOptions)})
     require([word for word in words if word.startswith("results/2") and not list(ROOT.glob(word))], [])
-    if request:
-        parse("run", request)
-    if name in ("run", "plan") and "--models" in words:
-        typer.main.get_command(requests).main(words, standalone_mode=False)
-
-
-requests = typer.Typer(add_completion=False)
-
-
-@requests.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
-@with_fields(Flags)
-def check_request(flags: Flags) -> None:
-    """Check that the flags of a request agree; flags about execution and output are left alone."""
-    to_request(flags)
+    if compared:
+        parse("run", compared)
+    if name in ("run", "plan") and request.models:
+        checked(request)
 
 
 def require(names: list[str], known: Iterable[str]) -> None:
@@ -101,12 +94,12 @@ def test_pages_show_commands() -> None:
     ("line", "error"),
     [
         ("bench run --models gmlp --sequence 17", UsageError),
-        ("bench run --models glmp --seq 17", UsageError),
+        ("bench run --models glmp --seq 17", RequestError),
         ("bench run --models gmlp --seq 17 --width 64 --params 2M", RequestError),
-        ("bench run --models gmlp \\\n    --seq x    # a comment", UsageError),
+        ("bench run --models gmlp \\\n    --seq x    # a comment", RequestError),
         ("bench runs", LookupError),
         ("bench check results/2000-01-01_cpu", LookupError),
-        ("bench diff --code main . -- --models gmlp --seq 1", UsageError),
+        ("bench diff --code main . -- --models gmlp --seq 1", RequestError),
         ("make tests", LookupError),
         ("python -m tests.docs.nothing", LookupError),
         ("pytest tests/nothing.py", LookupError),

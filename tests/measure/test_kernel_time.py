@@ -13,7 +13,8 @@ from bench.measure.engines.graph import record
 from bench.measure.kernel_time import MIN_SAMPLES, _flush, kernel_seconds
 from bench.measure.timer import CudaStopwatch, Sample, rules_for, time_call
 from bench.metrics import latency
-from bench.planning.flags import Flags, settings_on
+from bench.planning.request import Request
+from bench.planning.settings import settings_of
 from bench.spec import Cell, Job, ModelSpec, RequestError, Settings, Workload
 from models.layers.shape import Shape
 from tests.measure.fake_gpu import FakeGpu, Kernel
@@ -150,6 +151,6 @@ def test_a_gpu_warms_up_for_three_tenths_of_a_second(gpu: FakeGpu) -> None:
 
 def test_a_cache_to_flush_is_a_gpus() -> None:
     with pytest.raises(RequestError, match="--cold needs a GPU") as refused:
-        settings_on("cpu", Flags(cold=True))
+        settings_of(Request(cold=True), "cpu")
     assert refused.value.hint == "leave --cold out"
-    assert settings_on("cuda", Flags(cold=True)).cold
+    assert settings_of(Request(cold=True), "cuda").cold

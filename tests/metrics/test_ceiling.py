@@ -261,10 +261,11 @@ def test_rates_are_by_the_devices_clock_and_launches_by_the_hosts(monkeypatch: p
 
 
 def test_the_metric_joins_every_request_for_latency_and_no_other() -> None:
-    from bench.planning.flags import read_flags, to_request
+    from bench.planning.fields import read
+    from bench.planning.request import Request, checked
 
     def metrics(asked: str) -> tuple[str, ...]:
-        return to_request(read_flags({"models": "vit", "seq": "17", "metrics": asked})).metrics
+        return checked(read(Request, {"models": "vit", "seq": "17", "metrics": asked})).metrics
 
     assert metrics("params,latency") == ("params", "latency", "ceiling")
     assert metrics("ceiling,latency") == ("ceiling", "latency")

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from bench.metrics import profile
-from bench.planning.flags import read_flags, to_request
+from bench.planning.fields import read
+from bench.planning.request import Request, checked
 from bench.spec import Cell, Job, ModelSpec, Settings, Workload
 from models.layers.shape import Shape
 
@@ -53,10 +54,10 @@ def test_nvtx_ranges_open_and_close_in_pairs(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_flag_adds_the_metric_once() -> None:
-    assert to_request(dataclasses.replace(read_flags({"models": "vit", "seq": "17", "metrics": "params"}), profile=True)).metrics == (
+    assert checked(dataclasses.replace(read(Request, {"models": "vit", "seq": "17", "metrics": "params"}), profile=True)).metrics == (
         "params",
         "profile",
     )
-    assert to_request(
-        dataclasses.replace(read_flags({"models": "vit", "seq": "17", "metrics": "params,profile"}), profile=True)
+    assert checked(
+        dataclasses.replace(read(Request, {"models": "vit", "seq": "17", "metrics": "params,profile"}), profile=True)
     ).metrics == ("params", "profile")

@@ -55,7 +55,7 @@ def test_a_missing_library_is_one_line_that_says_what_installs_it(monkeypatch: p
 
 
 def test_published_models_have_sizes_and_a_length_of_their_own() -> None:
-    assert parse_request(models="torchvision:vit_b_16").seq_lens == ()
+    assert parse_request(models="torchvision:vit_b_16").seq == ()
     with pytest.raises(RequestError, match="published models have fixed sizes"):
         parse_request(models="torchvision:vit_b_16", depth="3")
     with pytest.raises(RequestError, match="--seq is missing"):

@@ -29,6 +29,6 @@ def of_arms(**arms: dict[str, str]) -> Plan:
     for name, flags in arms.items():
         wanted = {"models": "vit", "params": "250k", "seq": "17", "task": "digits", "metrics": "params,accuracy", **flags}
         recipe = Recipe(**dict[str, Any](parse_recipe(wanted.pop("recipe", ""))))
-        requests[name] = dataclasses.replace(parse_request(**wanted), recipe=recipe)
+        requests[name] = dataclasses.replace(parse_request(**wanted), own_recipe=recipe)
     part = PartRequest(name="p", arms=requests, baseline=next(iter(arms)), facts={"plain": {"known": "yes"}})
     return build_plan_of_parts([part], settings=Settings(seeds=2), recipe=Recipe(), device="cpu")

@@ -17,10 +17,10 @@ import pytest
 
 from bench import catalog, cli
 from bench.peers.names import LIBRARIES
-from bench.planning.ablation import Narrowing, ablation_of, plan_ablation
+from bench.planning.ablation import ablation_of, plan_ablation
 from bench.planning.check import check_plan
-from bench.planning.flags import Flags
 from bench.planning.jobs import jobs
+from bench.planning.request import Request
 from bench.report.last_runs import cost_of, listing
 from bench.running.folder import choose_folder
 from bench.running.store import parse_plan, start_run
@@ -49,7 +49,7 @@ def plan_of(name: str, kind: str) -> Plan:
     """As on a machine that has every data set."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bench.planning.ablation.require_data", lambda _: None)
-        return plan_ablation(name, Flags(quick=kind == QUICK), CUDA if kind == CUDA else CPU, command="")
+        return plan_ablation(name, Request(quick=kind == QUICK), CUDA if kind == CUDA else CPU, command="")
 
 
 def named(*models: str) -> set[str]:
@@ -169,7 +169,7 @@ def test_own_recipes_are_own_trainings() -> None:
 
 def test_a_quick_run_leaves_out_what_has_no_data_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BENCH_DATA", raising=False)
-    plan = plan_ablation("text", Flags(quick=True), CPU, command="")
+    plan = plan_ablation("text", Request(quick=True), CPU, command="")
     left = [grid for grid in grids_of("text", QUICK) if grid.name not in {part.name for part in plan.parts}]
     assert left
     assert {skipped.model for skipped in plan.skipped} == named(*(arm.flags["models"] for grid in left for arm in grid.arms))
@@ -183,7 +183,7 @@ def test_where_every_grid_lacks_its_data_the_reason_is_told(monkeypatch: pytest.
 
     monkeypatch.setattr("bench.planning.ablation.require_data", absent)
     with pytest.raises(RequestError, match="needs a folder with data sets"):
-        plan_ablation("scale", Flags(quick=True), CPU, command="")
+        plan_ablation("scale", Request(quick=True), CPU, command="")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -203,9 +203,9 @@ def test_shared_cells_are_planned_once() -> None:
 
 
 def test_what_the_user_chooses_goes_before_the_own_settings() -> None:
-    own = plan_ablation("architecture_mode", Flags(), "cpu", command="").settings
-    chosen = plan_ablation("architecture_mode", Flags(rounds=4, seeds=2, threads=1), "cpu", command="").settings
-    quick = plan_ablation("architecture_mode", Flags(quick=True), "cpu", command="").settings
+    own = plan_ablation("architecture_mode", Request(), "cpu", command="").settings
+    chosen = plan_ablation("architecture_mode", Request(rounds=4, seeds=2, threads=1), "cpu", command="").settings
+    quick = plan_ablation("architecture_mode", Request(quick=True), "cpu", command="").settings
     ablation = ablation_of("architecture_mode")
     assert (own.rounds, own.seeds, own.sample_s) == (ablation.rounds, ablation.seeds, ablation.sample_s)
     assert (chosen.rounds, chosen.seeds, chosen.threads) == (4, 2, 1)
@@ -219,7 +219,7 @@ def test_a_question_asked_of_a_gpu_has_its_time_limit() -> None:
 def test_the_listing_names_the_last_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert {entry["name"]: entry["last"] for entry in listing()} == dict.fromkeys(NAMES)
-    plan = plan_ablation("scale", Flags(quick=True), "cpu", command="")
+    plan = plan_ablation("scale", Request(quick=True), "cpu", command="")
     start_run(Path("results/2026-01-02_cpu_x"), plan, {})
     assert {entry["name"]: entry["last"] for entry in listing()}["scale"] == "results/2026-01-02_cpu_x, a first look"
     start_run(Path("results/2026-01-01_cpu_x"), dataclasses.replace(plan_of("scale", CPU), created="2026-01-01"), {})
@@ -240,7 +240,7 @@ def test_the_listing_prefers_a_run_of_all_parts(tmp_path: Path, monkeypatch: pyt
         (("ablate",), "no question is named"),
         (("ablate", "sequence_lenght"), "did you mean sequence_length?"),
         (("ablate", "headline", "--quick", "--seeds", "2"), "--seeds is for training, but headline trains nothing here"),
-        (("ablate", "sequence_length", "--rounds", "many"), "Invalid value for '--rounds'"),
+        (("ablate", "sequence_length", "--rounds", "many"), "wrong value of --rounds"),
         (("ablate", "scale", "--all"), "--all answers every question, including scale"),
         (("ablate", "--all", "--out", "x"), "--out names the folder of one run, but --all makes several"),
     ],
@@ -379,7 +379,7 @@ def test_a_question_tunes_learning_rates_where_it_trains_and_not_in_a_first_look
     plan = plan_of("escape", CPU)
     assert plan.settings.lr_trials == ablation_of("escape").lr_trials > 0
     assert "tuning" in plan.metrics
-    timed = plan_ablation("escape", Flags(), CPU, command="", narrowing=Narrowing(parts=("cost against n",)))
+    timed = plan_ablation("escape", Request(), CPU, command="", parts=("cost against n",))
     for untuned in (timed, plan_of("escape", QUICK), plan_of("text", CPU)):
         assert untuned.settings.lr_trials == 0
         assert "tuning" not in untuned.metrics

@@ -113,13 +113,12 @@ def test_one_that_is_left_alone_is_refused_in_every_form_of_a_request(flags: dic
             planned(**{**texts, "sizing": "free"})
 
 
-@pytest.mark.parametrize("words", ["--params 1M --depth 6", "--depth=6 --params 1M"])
-def test_a_refused_command_is_printed_whole_with_a_size_that_works(words: str) -> None:
+def test_a_refused_request_is_told_a_size_that_works() -> None:
     texts: dict[str, Any] = {"models": "gmlp,vit", "seq": "513", "params": "1M", "sizing": "canonical"}
     with pytest.raises(RequestError) as refused:
-        planned(f"bench run --models gmlp,vit --seq 513 {words} --quick", **texts)
+        planned(**texts)
     assert "--sizing free" not in f"{refused.value} {refused.value.hint}", "free shapes have no size there either"
-    assert refused.value.hint == "try: bench run --models gmlp,vit --seq 513 --params 1M --quick --depth 3"
+    assert refused.value.hint == "try --depth 3"
     assert planned(**texts, depth="3").cells
 
 

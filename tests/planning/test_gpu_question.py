@@ -14,8 +14,8 @@ import pytest
 from bench import cli
 from bench.measure import environment
 from bench.planning.ablation import ablation_of, plan_ablation
-from bench.planning.flags import Flags
 from bench.planning.jobs import estimated_part_seconds
+from bench.planning.request import Request
 from bench.spec import Plan
 
 PARTS = [grid.name for grid in ablation_of("gpu").cuda]
@@ -28,7 +28,7 @@ def plan_of(device: str) -> Plan:
     """As on a machine that has every data set."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bench.planning.ablation.require_data", lambda _: None)
-        return plan_ablation("gpu", Flags(quick=device == "cpu"), device, command="")
+        return plan_ablation("gpu", Request(quick=device == "cpu"), device, command="")
 
 
 def test_kernels_come_before_the_models_that_use_them_and_refinements_last() -> None:

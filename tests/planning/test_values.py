@@ -1,19 +1,20 @@
-"""The kinds of flags: what each text comes to, and that grids and the command line read it alike."""
+"""The kinds of fields: what each text comes to, and how a wrong one is refused."""
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import cli
-from bench.planning.flags import Flags, read_flags
-from bench.planning.values import entries, memory, named_path, one_of, params, params_text, several, several_of, whole_number
+from bench.planning.fields import read
+from bench.planning.request import Request
+from bench.planning.values import entries, memory, named_path, one_of, params, params_text, several, whole_number
 from bench.spec import RequestError
+from models.layers.options import as_keywords
 
 TEXTS = {
     "models": "gmlp+pool=mean,vit",
@@ -24,26 +25,42 @@ TEXTS = {
     "limit_s": "2.5",
     "recipe": "epochs=3",
     "data_root": ".",
+    "quick": "true",
 }
 
 
-def test_grids_are_read_as_the_command_line_is() -> None:
-    words = [word for name, text in TEXTS.items() for word in ("--" + name.replace("_", "-"), text)]
-    group: Any = typer.main.get_command(cli.app)
-    typed = group.commands["run"].make_context("bench run", words).params
-    flags = read_flags(TEXTS)
-    assert {name: getattr(flags, name) for name in typed if hasattr(flags, name)} == {
-        name: typed[name] for name in typed if hasattr(flags, name)
-    }
-    assert flags.typed == TEXTS.keys()
-    assert [model.name for model in flags.models] == ["gmlp+pool=mean", "vit"]
-    assert (flags.seq, flags.params, flags.width, flags.phase) == ((17, 65), (250_000, 1_500_000), 64, ("train", "infer"))
-    assert (flags.limit_s, flags.recipe) == (2.5, (("epochs", 3),))
-    assert flags.data_root == Path()
+def test_texts_become_the_fields_of_a_request() -> None:
+    request = read(Request, TEXTS)
+    assert request.typed == TEXTS.keys()
+    assert [model.name for model in request.models] == ["gmlp+pool=mean", "vit"]
+    assert (request.seq, request.params, request.width, request.phase) == ((17, 65), (250_000, 1_500_000), 64, ("train", "infer"))
+    assert (request.limit_s, request.recipe, request.data_root, request.quick) == (2.5, (("epochs", 3),), Path(), True)
+    assert read(Request, {}) == Request()
 
 
-def test_without_texts_flags_have_their_defaults() -> None:
-    assert read_flags({}) == Flags()
+@pytest.mark.parametrize(
+    ("texts", "message", "hint"),
+    [
+        ({"depth": "0"}, "wrong value of --depth: '0' is not a whole number", "try --depth 6"),
+        ({"params": "1T"}, "wrong value of --params", "try 250k"),
+        ({"sequence": "17"}, "there is no --sequence", "did you mean --seq?"),
+    ],
+)
+def test_a_wrong_text_names_its_field(texts: dict[str, str], message: str, hint: str) -> None:
+    with pytest.raises(RequestError, match=message) as refused:
+        read(Request, texts)
+    assert hint in refused.value.hint
+
+
+def test_an_error_names_fields_as_the_surface_does_and_survives_a_process() -> None:
+    error = RequestError("`accuracy_seq=65` is not among `seq=17,33`", "try `fail_if=latency_ms>1.05` or leave `seq` out")
+    for same in (error, pickle.loads(pickle.dumps(error))):
+        assert (str(same), same.hint) == (
+            "--accuracy-seq 65 is not among --seq 17,33",
+            "try --fail-if 'latency_ms>1.05' or leave --seq out",
+        )
+        shown = same.shown_by(as_keywords)
+        assert (str(shown), shown.hint) == ("accuracy_seq=65 is not among seq=[17, 33]", 'try fail_if="latency_ms>1.05" or leave seq= out')
 
 
 @given(number=st.builds(lambda digits, power: digits * 10**power, st.integers(1, 999), st.integers(0, 8)))
@@ -61,7 +78,7 @@ def test_a_budget_has_a_suffix_or_none(text: str, number: int) -> None:
     [
         (entries, "17,,65", "'17,,65' has an empty entry"),
         (entries, "", "has an empty entry"),
-        (several_of(("infer", "train")), "infer,trian", "unknown value 'trian'; allowed: infer, train"),
+        (several(one_of(("infer", "train"))), "infer,trian", "unknown value 'trian'; allowed: infer, train"),
         (one_of(("cpu", "cuda")), "tpu", "unknown value 'tpu'; allowed: cpu, cuda"),
         (whole_number(2, 9), "1", "'1' is not a whole number between 2 and 9"),
         (whole_number(2, 9), "10", "is not a whole number"),

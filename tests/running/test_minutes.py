@@ -16,8 +16,8 @@ from bench import cli
 from bench.commands.options import RunOptions, closing_s
 from bench.measure import environment
 from bench.planning.ablation import plan_grids
-from bench.planning.flags import Flags
 from bench.planning.jobs import by_part, estimated_job_seconds, estimated_part_seconds, estimated_seconds, jobs
+from bench.planning.request import Request
 from bench.planning.timing import PILOT
 from bench.running.runner import RunResult, execute, is_failure
 from bench.running.signals import Stop
@@ -34,7 +34,7 @@ PILOTS, PER_ROUND = 2, 2
 
 def plan_of(*grids: Grid) -> Plan:
     ablation = Ablation(cpu=grids, cuda=grids, quick=grids, rounds=2, seeds=1, growth=False)
-    return plan_grids("made", "Which is faster?", ablation, Flags(threads=1), "cpu", "")
+    return plan_grids("made", "Which is faster?", ablation, Request(threads=1), "cpu", "")
 
 
 def told(text: str) -> None:

@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from bench import cli
+from bench.commands.plan import plan_of
 from bench.files import LEAST_DICTIONARY_BYTES, pack, packed_path, unpack, write_bytes
-from bench.planning.flags import read_flags
+from bench.planning.fields import read
+from bench.planning.request import Request
 from bench.progress import listening
 from bench.running.folder import choose_folder
 from bench.running.runner import execute, jobs_to_run
-from bench.running.source import plan_of_flags
 from bench.running.store import (
     RECORDS,
     RecordWriter,
@@ -196,8 +197,8 @@ def test_a_damaged_packed_file_is_one_line(
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    flags = read_flags({"models": "vit", "seq": "17,18", "params": "100k", "depth": "2", "metrics": "params", "device": "cpu"})
-    return plan_of_flags(flags, may_be_elsewhere=True)
+    request = read(Request, {"models": "vit", "seq": "17,18", "params": "100k", "depth": "2", "metrics": "params", "device": "cpu"})
+    return plan_of(request, may_be_elsewhere=True)
 
 
 def test_a_complete_run_is_packed_and_an_unfinished_one_is_not(plan: Plan, tmp_path: Path) -> None:

@@ -234,7 +234,7 @@ def test_an_own_recipe_has_its_column_and_its_own_accuracy() -> None:
     """Only what it has other than the plan's is told; the plan's own recipe is empty."""
     request = parse_request(models="vit", seq="17", params="250k", task="digits", metrics="params,accuracy")
     recipes = {"plain": Recipe(), "smooth": Recipe(label_smoothing=0.3, augment=("flip",))}
-    arms = {name: dataclasses.replace(request, recipe=recipe) for name, recipe in recipes.items()}
+    arms = {name: dataclasses.replace(request, own_recipe=recipe) for name, recipe in recipes.items()}
     part = PartRequest(name="p", arms=arms, baseline="plain")
     plan = build_plan_of_parts([part], settings=Settings(rounds=ROUNDS, seeds=3), recipe=Recipe(), device="cpu")
 

@@ -172,7 +172,7 @@ def _input_of(factory: str, digest: str, pool: str, seq_len: int, input: str, ta
         return chosen, info_of(task).interface(seq_len, chosen)
     reads_images = _reads_images(factory, digest)
     if reads_images and input == "tokens":
-        raise RequestError(f"{factory} reads images, not --input tokens", "leave --input out, or write --input images")
+        raise RequestError(f"{factory} reads images, not `input=tokens`", "leave `input` out, or write `input=images`")
     if not (reads_images or input == "images"):
         return known or "mean", Interface(input=input)
     chosen = known or ("cls" if _is_square(seq_len - 1) else "mean")
@@ -183,7 +183,7 @@ def _input_of(factory: str, digest: str, pool: str, seq_len: int, input: str, ta
         raise RequestError(
             f"images are square, and n = {seq_len} gives no square number of patches; nearest lengths: {' and '.join(map(str, near))}"
             f"{' (a class token included)' if extra else ''}",
-            f"try --seq {near[-1]}",
+            f"try `seq={near[-1]}`",
         )
     return chosen, Interface(input="images")
 

@@ -38,7 +38,7 @@ CONNECT_LIMIT_S = 10.0
 START_LIMIT_S = 120.0
 NO_GPU = "NVML finds no GPU that its jobs may use"
 NO_ANSWER = f"no answer within {START_LIMIT_S:g} s (its CPUs may be in use)"
-START_HINT = "start one with: ray start --head --node-ip-address=HOST, and name it with --address HOST:6379"
+START_HINT = "start one with: ray start --head --node-ip-address=HOST, and name it with `address=HOST:6379`"
 
 
 class SlotSettings(NamedTuple):
@@ -126,7 +126,7 @@ def ray() -> Any:
     try:
         import ray
     except ModuleNotFoundError as error:
-        raise RequestError("--on ray needs the package ray", "pip install 'gmlp-bench[ray]'") from error
+        raise RequestError("`on=ray` needs the package ray", "pip install 'gmlp-bench[ray]'") from error
     return ray
 
 
@@ -182,7 +182,7 @@ def slots_of(settings: SlotSettings) -> tuple[tuple[Slot, ...], frozenset[str]]:
         leave_out(slot, reason)
     if not agreeing:
         needed = f"a GPU and {settings.threads}" if settings.device == "cuda" else settings.threads
-        raise RequestError(f"no node of the Ray cluster has {needed} CPUs to run jobs on", "add a node, or ask for fewer --threads")
+        raise RequestError(f"no node of the Ray cluster has {needed} CPUs to run jobs on", "add a node, or ask for fewer `threads`")
     first = agreeing[0]
     if facts := facts_of(first.actor.facts.remote()):  # ask again how busy the node is, now that no other slot is starting there
         agreeing[0] = dataclasses.replace(first, facts=facts)

@@ -80,7 +80,7 @@ def _draw_train(choice: TaskChoice, draw: Draw, generator: np.random.Generator, 
         missing -= int(is_new.sum())
         if not missing:
             return _concatenate(parts)
-    raise RequestError(f"task {choice.text} has too few different items to keep test items out of training", "raise --seq, or lower items")
+    raise RequestError(f"task {choice.text} has too few different items to keep test items out of training", "raise `seq`, or lower items")
 
 
 def _select(items: Drawn, mask: Array) -> Drawn:

@@ -40,7 +40,7 @@ def require_files(task: str, place: Place, folder: str, names: Sequence[str], *,
     if absent and not place.download:
         raise RequestError(
             f"task {task} expects its data in {expected}; not found there: {', '.join(absent)}",
-            f"put the data into {expected}, name another --data-root, or add --download",
+            f"put the data into {expected}, name another `data_root`, or add `download`",
         )
 
 
@@ -57,7 +57,7 @@ def reading_errors(task: str, place: Place, folder: str) -> Iterator[None]:
         reason = " ".join(str(error).split()).removesuffix(TORCHVISION_ADVICE).rstrip() or type(error).__name__
         raise RequestError(
             f"task {task}: the data in {expected} cannot be {attempted}: {reason}",
-            f"delete {expected} and copy intact files there, or add --download if the network is available",
+            f"delete {expected} and copy intact files there, or add `download` if the network is available",
         ) from error
 
 

@@ -61,8 +61,8 @@ def _read(path: Path) -> pd.DataFrame:
 
     if not path.is_file():
         raise RequestError(
-            f"--task text:{path}: there is no such file; allowed: {', '.join(FORMATS)}, all but parquet also with {' or '.join(COMPRESSED)}",
-            "name a file, as in --task text:reviews.csv",
+            f"`task=text:{path}`: there is no such file; allowed: {', '.join(FORMATS)}, all but parquet also with {' or '.join(COMPRESSED)}",
+            "name a file, as in `task=text:reviews.csv`",
         )
     form = format_of(path)
     if form == ".jsonl":
@@ -87,7 +87,7 @@ def format_of(path: Path) -> str:
     if form not in FORMATS or (packed and form == ".parquet"):
         raise RequestError(
             f"{path.name} has an unknown ending; allowed: {', '.join(FORMATS)} (all but parquet also with {' or '.join(COMPRESSED)})",
-            "write --task text:FILE",
+            "write `task=text:FILE`",
         )
     return form
 

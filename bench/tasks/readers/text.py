@@ -76,7 +76,7 @@ def require_counts(info: TaskInfo, splits: TextSplits, folder: Path) -> None:
     if found != expected:
         raise RequestError(
             f"task {info.name}: {folder} holds {found} items for training, validation and testing; the data set has {expected}",
-            "copy the files again; to read your own data, use --task text:FILE",
+            "copy the files again; to read your own data, use `task=text:FILE`",
         )
 
 
