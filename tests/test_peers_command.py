@@ -145,7 +145,7 @@ def test_a_wrong_phase_names_those_that_are_there() -> None:
         narrowed(GRIDS, Narrowing(phase=("train",)))
 
 
-BESIDE = Arm(name="torch.nn, onednn", flags={"models": "python:bench.peers.torch_nn:transformer", "seq": "17,257"})
+BESIDE = Arm(name="torch.nn, compile", flags={"models": "python:bench.peers.torch_nn:transformer", "seq": "17,257"})
 
 
 @pytest.mark.parametrize(("seq", "kept"), [((17, 257), "17,257"), ((257, 65), "257"), ((65,), None)])
@@ -158,4 +158,4 @@ def test_an_arm_with_lengths_of_its_own_keeps_what_is_asked_for_or_is_named(
     monkeypatch.setattr("bench.planning.ablation.ablation_of", lambda _: Ablation(cpu=(grid,), cuda=(), quick=(), predictions=()))
     plan = plan_ablation(PEERS, Flags(), "cpu", "", Narrowing(seq=seq))
     named = [(skipped.seq_len, skipped.reason) for skipped in plan.skipped if "runs only at" in skipped.reason]
-    assert named == ([] if kept else [(65, "torch.nn, onednn runs only at --seq 17,257")])
+    assert named == ([] if kept else [(65, "torch.nn, compile runs only at --seq 17,257")])
