@@ -1,5 +1,7 @@
 """Find plugins by folder; a plugin's name is its file's name.
 
+A plugin with a `Config` may also be a folder, whose `__init__.py` is that file.
+
 The kinds are families, mixers, metrics, tasks, ablations, executors and engines. Names, summaries, options and variants are read
 from the source text, so listing plugins and checking a request imports no torch. `load` imports a single module.
 """
@@ -50,7 +52,10 @@ NOT_OPTIONS = ("shape", "interface", "seq_len", "width", "heads", "out_width")
 
 def names(kind: str) -> tuple[str, ...]:
     """Return the names of all plugins of a kind, sorted."""
-    return tuple(sorted(path.stem for path in _folder(kind).glob("*.py") if not path.stem.startswith("_")))
+    files = [path.stem for path in _folder(kind).glob("*.py") if not path.stem.startswith("_")]
+    return tuple(
+        sorted([*files, *(path.parent.name for path in _folder(kind).glob("*/__init__.py") if "\nclass Config" in path.read_text())])
+    )
 
 
 def docstring(kind: str, name: str) -> str:
@@ -141,7 +146,8 @@ def _config(kind: str, name: str) -> ast.ClassDef | None:
 
 @functools.cache
 def _syntax(kind: str, name: str) -> ast.Module:
-    return ast.parse((_folder(kind) / f"{name}.py").read_text(encoding="utf-8"))
+    path = _folder(kind) / name
+    return ast.parse((path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8"))
 
 
 @functools.cache

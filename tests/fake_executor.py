@@ -47,7 +47,7 @@ def measured(job: Job, latency_ms: float = 1.0) -> Outcome:
     """What tables need of a job that went well."""
     latency: dict[str, Any] = {"latency_ms": latency_ms, "device_latency_ms": None, "first_call_ms": 9.0, "compile_s": None, "threads": 1}
     latency |= {"batch_size": 1, "seq_len": job.cell.model.shape.seq_len, "attention_effective": "math", "precision_effective": "fp32"}
-    ceiling = {"ceiling_flops_per_s": 1e11, "ceiling_bytes_per_s": 2e10, "ceiling_launch_s": 3e-6, "ceiling_kernel": "torch"}
+    ceiling = {"ceiling_flops_per_s": 1e11, "ceiling_bytes_per_s": 2e10, "ceiling_launch_s": 3e-6}
     pilot = {"call_s": latency_ms / 1e3, "first_call_s": 9e-3, "peak_bytes": 1, "available_bytes": None}
     params, accuracy = {"params": 1, "params_seq": 0, "params_blocks": 1}, {"accuracy": 0.5}
     values = {"latency": latency, "pilot": pilot, "ceiling": ceiling, "params": params, "accuracy": accuracy}[job.metric]

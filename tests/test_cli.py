@@ -424,7 +424,7 @@ COMPLETED = {
     "a variant": ("bench describe deit-t", "deit-ti"),
     "a metric": ("bench plan --metrics params,lat", "params,latency"),
     "a task": ("bench run --task asso", "associative_recall"),
-    "an engine": ("bench run --engine one", "onednn"),
+    "an engine": ("bench run --engine eag", "eager"),
     "a question": ("bench ablate token", "token_mixing"),
     "a kind": ("bench list exe", "executors"),
     "a matching policy": ("bench run --match s", "shape"),
@@ -583,7 +583,7 @@ def calibrated(monkeypatch: pytest.MonkeyPatch, outcome: Outcome) -> list[Job]:
 
 @pytest.mark.usefixtures("no_gpu")
 def test_calibrating_tells_the_ceilings_of_both_arithmetics(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    ceilings = {"ceiling_flops_per_s": 1e11, "ceiling_bytes_per_s": 2e10, "ceiling_launch_s": 3e-6, "ceiling_kernel": "oneDNN"}
+    ceilings = {"ceiling_flops_per_s": 1e11, "ceiling_bytes_per_s": 2e10, "ceiling_launch_s": 3e-6}
     handed = calibrated(monkeypatch, Outcome(status="measured", values={**ceilings, "threads": 1}))
     code, out, _ = answered(("env", "--calibrate", "--json"), capsys)
     assert code == 0

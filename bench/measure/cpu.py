@@ -23,8 +23,8 @@ VECTOR_FLAGS = frozenset(
 
 The first line holds x86 flags (`flags` of /proc/cpuinfo), the second ARM flags (`Features`).
 """
-CAPS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "ATEN_CPU_CAPABILITY")
-"""Environment variables that deny libraries some vector instructions.
+CAPS = ("_MAX_CPU_ISA", "_ENABLE_INSTRUCTIONS", "_CPU_CAPABILITY")
+"""Ends of the names of environment variables that deny libraries some vector instructions, such as ATEN_CPU_CAPABILITY.
 
 A CPU with such a cap counts as another CPU type.
 """
@@ -39,7 +39,7 @@ def cpu_facts() -> dict[str, Any]:
     except OSError:
         text = ""
     found = facts_in(text)
-    caps = [f"{name}={os.environ[name]}" for name in CAPS if os.environ.get(name)]
+    caps = [f"{name}={value}" for end in CAPS for name, value in sorted(os.environ.items()) if name.endswith(end) and value]
     if found["cpu_type"] and caps:
         found["cpu_type"] += f", {', '.join(caps)}"
     return {**found, "cpu_caches": cache_bytes(CACHES)}

@@ -2,14 +2,13 @@
 
 They show whether a step is bound by computation, bandwidth or launches.
 
-    ceiling_flops_per_s   highest rate of a matrix product over a few square and tall shapes, in the cell's arithmetic. A CPU times torch.mm and
-                          oneDNN's linear layer and takes the faster: on AMD, oneDNN is faster by a factor of two in fp32
+    ceiling_flops_per_s   highest rate of torch's matrix product, torch.mm, over a few square and tall shapes, in the cell's arithmetic
     ceiling_bytes_per_s   bytes read and written per second by a copy between two arrays much larger than the last cache, as STREAM counts
                           them (McCalpin, "Memory Bandwidth and Machine Balance in Current High Performance Computers", 1995)
     ceiling_launch_s      seconds per operator in a long chain of tiny operators (adding 1 to each of 16 numbers, called from Python): a step of k
                           operators can hardly take less than k times as long
-    ceiling_kernel        the fastest product: `torch.mm`, `oneDNN` or `oneDNN packed`; None in older records, which timed torch.mm alone
-    ceiling_products      FLOPs per second of each kernel at the cheapest shape, which even a short measurement includes
+
+The value `small_product_flops_per_s` is the rate at the cheapest shape, which even a short measurement includes.
 
 Each process reports its best repeat, and the table the median over rounds. A ceiling depends on the device, its threads and the arithmetic,
 not on the cell: one job per round measures it for all cells that share these.
@@ -18,11 +17,9 @@ not on the cell: one job per round measures it for all cells that share these.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench.metrics import Measurement, Repeat
@@ -35,13 +32,9 @@ if TYPE_CHECKING:
     from bench.measure.timer import Sample, Stopwatch
 
 MatrixShape = tuple[int, int, int]
-Prepare = Callable[[MatrixShape, str, "torch.dtype"], Callable[[], object]]
-"""Builds the product to time from shape, device and dtype."""
 REPEAT: Repeat = "round"
-RATES = ("ceiling_flops_per_s", "ceiling_bytes_per_s", "ceiling_launch_s")
-KERNEL, BY_KERNEL = "ceiling_kernel", "ceiling_products"
-COLUMNS = (*RATES, KERNEL)
-NOT_NUMBERS = (KERNEL,)
+COLUMNS = ("ceiling_flops_per_s", "ceiling_bytes_per_s", "ceiling_launch_s")
+SMALL_PRODUCT = "small_product_flops_per_s"
 
 ARITHMETIC = {"fp32": "fp32", "tf32": "tf32", "bf16": "bf16", "bf16-autocast": "bf16"}
 """Arithmetic of matrix products, by the cell's dtype."""
@@ -50,7 +43,6 @@ PRODUCTS = {
     "cuda": ((1024, 1024, 1024), (4096, 4096, 4096), (16384, 1024, 4096), (8192, 8192, 8192)),
 }
 """`(rows, inner, columns)`, cheapest first: some fit a cache, some do not."""
-TORCH_MM, ONEDNN, PACKED = "torch.mm", "oneDNN", "oneDNN packed"
 COPY_BYTES = {"cpu": 2**27, "cuda": 2**29}
 """Bytes of each array: several times the last cache."""
 CHAIN_LENGTH = 1000
@@ -58,19 +50,6 @@ CHAIN_ELEMENTS = 16
 MIN_REPEATS = 3
 SHARES = {"product": 0.5, "copy": 0.375, "launch": 0.125}
 """Shares of the sampling time."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Product:
-    """A timed matrix product.
-
-    `rate`: FLOPs per second.
-    `kernel`: the library function that computed it.
-    """
-
-    rate: float
-    shape: MatrixShape
-    kernel: str
 
 
 def shared_by(cell: Cell, settings: Settings) -> Mapping[str, Any]:
@@ -93,29 +72,24 @@ def measure(job: Job) -> Measurement:
     dtype = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}[ARITHMETIC[work.dtype]]
     stopwatch = stopwatch_for(work.device)
     if warmup_s := rules_for(work.device, sample_s).min_warmup_s:  # raises a GPU's clocks from idle
-        _fastest(_torch_mm(PRODUCTS[work.device][1], work.device, dtype), stopwatch, warmup_s)
-    products = _products(work.device, dtype, stopwatch, SHARES["product"] * sample_s)
-    best = _fastest_of(products)
+        _fastest(_product(PRODUCTS[work.device][1], work.device, dtype), stopwatch, warmup_s)
+    rates = _product_rates(work.device, dtype, stopwatch, SHARES["product"] * sample_s)
+    best = max(rates, key=rates.__getitem__)
     return Measurement(
         values={
-            "ceiling_flops_per_s": best.rate,
+            "ceiling_flops_per_s": rates[best],
             "ceiling_bytes_per_s": _copy_rate(work.device, dtype, stopwatch, SHARES["copy"] * sample_s),
             "ceiling_launch_s": _launch_seconds(work.device, dtype, stopwatch, SHARES["launch"] * sample_s),
-            KERNEL: best.kernel,
-            BY_KERNEL: {found.kernel: found.rate for found in products if found.shape == PRODUCTS[work.device][0]},
-            "ceiling_shape": " x ".join(map(str, best.shape)),
+            SMALL_PRODUCT: rates[PRODUCTS[work.device][0]],
+            "ceiling_shape": " x ".join(map(str, best)),
             "threads": torch.get_num_threads(),
         }
     )
 
 
 def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
-    """Return medians over rounds and every winning kernel; None without records."""
-    if not records:
-        return dict.fromkeys(COLUMNS)
-    medians = {column: statistics.median(record.outcome.values[column] for record in records) for column in RATES}
-    kernels = sorted({kernel for record in records if (kernel := record.outcome.values.get(KERNEL))})
-    return {**medians, KERNEL: " | ".join(kernels) or None}
+    """Return medians over rounds; None without records."""
+    return {column: statistics.median(record.outcome.values[column] for record in records) if records else None for column in COLUMNS}
 
 
 def calibration_job(device: str, dtype: str, settings: Settings) -> Job:
@@ -124,62 +98,27 @@ def calibration_job(device: str, dtype: str, settings: Settings) -> Job:
     return Job(cell=Cell(model=model, workload=Workload(device=device, dtype=dtype)), metric="ceiling", repeat=0, settings=settings)
 
 
-def _products(device: str, dtype: torch.dtype, stopwatch: Stopwatch, time_s: float) -> list[Product]:
-    """Time every kernel at every shape that the time allows.
+def _product_rates(device: str, dtype: torch.dtype, stopwatch: Stopwatch, time_s: float) -> dict[MatrixShape, float]:
+    """Return FLOPs per second by shape, for every shape that the time allows.
 
     A shape is skipped if, at the best rate so far, it would exceed its share. The first shape is always timed.
     """
-    shapes, kernels = PRODUCTS[device], _kernels(device, dtype)
-    part_s = time_s / len(shapes) / len(kernels)
-    found: list[Product] = []
-    for shape, (name, prepare) in itertools.product(shapes, kernels.items()):
+    shapes = PRODUCTS[device]
+    part_s = time_s / len(shapes)
+    found: dict[MatrixShape, float] = {}
+    for shape in shapes:
         flops = 2 * math.prod(shape)
-        if shape != shapes[0] and (MIN_REPEATS + 1) * flops / _fastest_of(found).rate > part_s:
-            continue
-        found.append(Product(rate=flops / _fastest(prepare(shape, device, dtype), stopwatch, part_s), shape=shape, kernel=name))
+        if not found or (MIN_REPEATS + 1) * flops / max(found.values()) <= part_s:
+            found[shape] = flops / _fastest(_product(shape, device, dtype), stopwatch, part_s)
     return found
 
 
-def _fastest_of(products: Sequence[Product]) -> Product:
-    return max(products, key=lambda product: product.rate)
-
-
-def _kernels(device: str, dtype: torch.dtype) -> Mapping[str, Prepare]:
-    """Return the matrix products available on this device, by name."""
-    import torch
-
-    from bench.measure.onednn import product
-
-    found: dict[str, Prepare] = {TORCH_MM: _torch_mm}
-    if device != "cpu" or product.why_unsupported():
-        return found
-    if dtype == torch.float32:
-        found |= {ONEDNN: _onednn_linear, PACKED: functools.partial(_onednn_linear, packs=True)}
-    elif torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        found[ONEDNN] = _onednn_linear
-    return found
-
-
-def _torch_mm(shape: MatrixShape, device: str, dtype: torch.dtype) -> Callable[[], object]:
+def _product(shape: MatrixShape, device: str, dtype: torch.dtype) -> Callable[[], object]:
     import torch
 
     rows, inner, columns = shape
     left, right = (torch.rand(size, device=device).to(dtype) for size in ((rows, inner), (inner, columns)))
     return functools.partial(torch.mm, left, right, out=torch.empty(rows, columns, dtype=dtype, device=device))
-
-
-def _onednn_linear(shape: MatrixShape, device: str, dtype: torch.dtype, *, packs: bool = False) -> Callable[[], object]:
-    """Build oneDNN's linear layer, without bias and activation.
-
-    Weights lie as in a layer, `(columns, inner)`, or packed as in the engine `onednn`.
-    """
-    import torch
-
-    from bench.measure.onednn import product
-
-    rows, inner, columns = shape
-    left, weights = (torch.rand(size, device=device).to(dtype) for size in ((rows, inner), (columns, inner)))
-    return functools.partial(product.product, left, product.packed(weights, rows) if packs else weights)
 
 
 def _copy_rate(device: str, dtype: torch.dtype, stopwatch: Stopwatch, time_s: float) -> float:

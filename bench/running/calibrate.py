@@ -9,7 +9,7 @@ import dataclasses
 from typing import Any
 
 from bench import catalog
-from bench.metrics.ceiling import BY_KERNEL, COLUMNS, ONEDNN, TORCH_MM, calibration_job
+from bench.metrics.ceiling import COLUMNS, SMALL_PRODUCT, calibration_job
 from bench.running.executors.process import Executor
 from bench.spec import MEASURED, Plan, Settings
 
@@ -45,11 +45,11 @@ def needs_short_ceilings(plan: Plan) -> bool:
     )
 
 
-def short_ceilings(executor: Any, plan: Plan) -> dict[str, float | None] | None:
+def short_ceilings(executor: Any, plan: Plan) -> dict[str, float] | None:
     """Measure the ceilings of the run's device for SHORT_S, in fp32.
 
     The measurement is a job of the run's executor, with the run's threads and allocator. Returns FLOP/s of a small matrix product by
-    `torch.mm` (MKL on most CPUs) and by oneDNN (each None if unavailable), and bytes/s of a copy. Returns None if the executor does not
+    `torch.mm` and bytes/s of a copy. Returns None if the executor does not
     run its jobs on this host one at a time, or if the measurement failed.
     """
     if not getattr(executor, "MEASURES_HOST", False):
@@ -58,9 +58,4 @@ def short_ceilings(executor: Any, plan: Plan) -> dict[str, float | None] | None:
     outcome = executor.run(calibration_job(device, "fp32", dataclasses.replace(plan.settings, sample_s=SHORT_S)))
     if outcome.status != MEASURED:
         return None
-    products = outcome.values[BY_KERNEL]
-    return {
-        "torch_mm_flops_per_s": products.get(TORCH_MM),
-        "onednn_flops_per_s": products.get(ONEDNN),
-        "copy_bytes_per_s": outcome.values["ceiling_bytes_per_s"],
-    }
+    return {"torch_mm_flops_per_s": outcome.values[SMALL_PRODUCT], "copy_bytes_per_s": outcome.values["ceiling_bytes_per_s"]}

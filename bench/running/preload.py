@@ -5,6 +5,8 @@ thread, create a tensor or touch a device.
 """
 
 import contextlib
+import importlib
+import pkgutil
 
 import torch
 import torch._dynamo
@@ -16,9 +18,6 @@ import bench.flop_counter
 import bench.measure.environment
 import bench.measure.kernels
 import bench.measure.memory_tracker
-import bench.measure.onednn.direct
-import bench.measure.onednn.pieces
-import bench.measure.onednn.rewrite
 import bench.measure.step
 import bench.measure.timer
 import bench.peers.families.python
@@ -31,4 +30,6 @@ from bench import catalog
 for kind in ("engines", "families", "mixers", "metrics", "tasks"):
     for name in catalog.names(kind):
         with contextlib.suppress(Exception):  # a file that fails to import fails only the jobs that need it, with a reason
-            catalog.load(kind, name)
+            plugin = catalog.load(kind, name)
+            for inner in pkgutil.iter_modules(getattr(plugin, "__path__", ()), f"{plugin.__name__}."):
+                importlib.import_module(inner.name)

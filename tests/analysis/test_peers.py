@@ -14,7 +14,7 @@ from bench.intervals import Interval
 from bench.running.timings import Timings
 from bench.spec import Part, PlannedArm
 
-ENGINE = "onednn"
+ENGINE = "compile"
 T_OF_TWO = 12.706204736432095
 """The two-sided 95 % point of Student's t with one degree of freedom, tan(0.475 pi)."""
 PLACES = ((17, 1), (65, 32))

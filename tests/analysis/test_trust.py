@@ -12,7 +12,7 @@ from bench.running.timings import Timings
 
 CLEAN = {"busy_cores": 0.1, "num_cores": 2, "git_dirty": False, "cpu_type": "AMD EPYC family 26", "work_version": "w"}
 GPU = {"device": "cuda", "gpu": "Example", "gpu_memory_bytes": 2**36}
-RATES = {"copy_bytes_per_s": 1e10, "torch_mm_flops_per_s": 1e11, "onednn_flops_per_s": None}
+RATES = {"copy_bytes_per_s": 1e10, "torch_mm_flops_per_s": 1e11}
 CONTROL = {"ratio": 1.0, "low": 0.98, "high": 1.02, "level": 0.99, "contains_one": True}
 
 

@@ -106,8 +106,8 @@ def test_times_are_compared_between_hosts_of_one_type() -> None:
 
 
 def test_ceilings_that_lie_apart_are_found_with_both_values() -> None:
-    first = {**KNOWN, "ceilings_at_start": {"copy_bytes_per_s": 10.0, "torch_mm_flops_per_s": 100.0, "onednn_flops_per_s": None}}
-    second = {**KNOWN, "ceilings_at_start": {"copy_bytes_per_s": 11.4, "torch_mm_flops_per_s": 50.0, "onednn_flops_per_s": 9.0}}
+    first = {**KNOWN, "ceilings_at_start": {"copy_bytes_per_s": 10.0, "torch_mm_flops_per_s": 100.0, "another_per_s": None}}
+    second = {**KNOWN, "ceilings_at_start": {"copy_bytes_per_s": 11.4, "torch_mm_flops_per_s": 50.0, "another_per_s": 9.0}}
     assert hosts.host_differences(first, second) == {"torch_mm_flops_per_s in ceilings_at_start": (100.0, 50.0)}
     assert hosts.host_differences(first, KNOWN) == {}
     rates = [hosts.ceilings(facts, hosts.AT_START) for facts in (first, second, {})]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from bench.measure.timer import Sample, Stopwatch
+from bench.measure.timer import Sample
 from bench.metrics import ceiling
 from bench.planning.build import build_plan
 from bench.planning.jobs import estimated_job_seconds, jobs, shared_ids
@@ -139,8 +139,7 @@ def test_a_measurement_fills_the_columns(monkeypatch: pytest.MonkeyPatch, dtype:
     monkeypatch.setattr(ceiling, "PRODUCTS", {"cpu": ((8, 8, 8), (16, 8, 8))})
     job = ceiling.calibration_job("cpu", dtype, Settings(sample_s=0.001))
     values = ceiling.measure(job).values
-    assert all(values[column] > 0 for column in ceiling.RATES)
-    assert values["ceiling_kernel"] in ("torch.mm", "oneDNN")
+    assert all(values[column] > 0 for column in ceiling.COLUMNS)
     assert values["threads"] == torch.get_num_threads()
     assert ceiling.summarise([]) == dict.fromkeys(ceiling.COLUMNS)
 
@@ -170,70 +169,26 @@ def test_the_fastest_is_the_least_without_the_first_call() -> None:
     assert ceiling._fastest(lambda: None, longer, time_s=13.0) == 1.0
 
 
-def best_product(device: str, dtype: torch.dtype, watch: Stopwatch, time_s: float) -> ceiling.Product:
-    return ceiling._fastest_of(ceiling._products(device, dtype, watch, time_s))
+SHAPES = ((8, 8, 8), (8, 16, 8))
 
 
 def test_a_shape_that_would_not_fit_its_time_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ceiling, "PRODUCTS", {"cpu": ((8, 8, 8), (8, 16, 8))})
-    monkeypatch.setattr(ceiling, "_kernels", lambda *_: {"torch.mm": ceiling._torch_mm})
-    slow_then_fast = (1.0, 1.0, 1.0, 1.0, 0.5)
-    short = best_product("cpu", torch.float32, PlannedStopwatch(*slow_then_fast), time_s=6.0)
-    assert short == ceiling.Product(rate=2 * 8**3, shape=(8, 8, 8), kernel="torch.mm")
-    ample = best_product("cpu", torch.float32, PlannedStopwatch(1.0, *(1.0,) * 10, 0.5), time_s=20.0)
-    assert ample == ceiling.Product(rate=2 * 2 * 8**3 / 0.5, shape=(8, 16, 8), kernel="torch.mm")
+    monkeypatch.setattr(ceiling, "PRODUCTS", {"cpu": SHAPES})
+    short = ceiling._product_rates("cpu", torch.float32, PlannedStopwatch(1.0, 1.0, 1.0, 1.0, 0.5), time_s=6.0)
+    assert short == {SHAPES[0]: 2 * 8**3}
+    ample = ceiling._product_rates("cpu", torch.float32, PlannedStopwatch(1.0, *(1.0,) * 10, 0.5), time_s=20.0)
+    assert ample == {SHAPES[0]: 2 * 8**3, SHAPES[1]: 2 * 2 * 8**3 / 0.5}
 
 
 @pytest.mark.parametrize("sample_s", [0.01, 1000.0])
-def test_each_kernel_has_its_rate_at_the_cheapest_shape(monkeypatch: pytest.MonkeyPatch, sample_s: float) -> None:
+def test_the_best_shape_is_the_ceiling_and_the_cheapest_has_its_rate(monkeypatch: pytest.MonkeyPatch, sample_s: float) -> None:
     """Every call takes a second: the larger shape has the higher rate, and no shape but the first fits a short measurement."""
     monkeypatch.setattr(ceiling, "COPY_BYTES", {"cpu": 2**16})
-    monkeypatch.setattr(ceiling, "PRODUCTS", {"cpu": ((8, 8, 8), (8, 16, 8))})
-    monkeypatch.setattr(ceiling, "_kernels", lambda *_: {"torch.mm": ceiling._torch_mm, "oneDNN": ceiling._torch_mm})
+    monkeypatch.setattr(ceiling, "PRODUCTS", {"cpu": SHAPES})
     monkeypatch.setattr("bench.measure.timer.stopwatch_for", lambda _: PlannedStopwatch(1.0))
     values = ceiling.measure(ceiling.calibration_job("cpu", "fp32", Settings(sample_s=sample_s))).values
-    assert values["ceiling_products"] == {"torch.mm": 2 * 8**3, "oneDNN": 2 * 8**3}
+    assert values["small_product_flops_per_s"] == 2 * 8**3
     assert values["ceiling_flops_per_s"] == (2 * 8**3 if sample_s < 1 else 2 * 2 * 8**3)
-
-
-@pytest.mark.parametrize(("first", "second", "winner"), [(1.0, 0.5, "oneDNN"), (0.5, 1.0, "torch.mm")])
-def test_the_faster_kernel_is_the_ceiling(monkeypatch: pytest.MonkeyPatch, first: float, second: float, winner: str) -> None:
-    """Each has four seconds: so many samples, and one before them that does not count."""
-    monkeypatch.setattr(ceiling, "PRODUCTS", {"cpu": ((8, 8, 8),)})
-    monkeypatch.setattr(ceiling, "_kernels", lambda *_: {"torch.mm": ceiling._torch_mm, "oneDNN": ceiling._torch_mm})
-    watch = PlannedStopwatch(*(first,) * (1 + round(4 / first)), second)
-    best = best_product("cpu", torch.float32, watch, time_s=8.0)
-    assert (best.kernel, best.rate) == (winner, 2 * 8**3 / 0.5)
-
-
-def test_both_kernels_compute_the_product_of_a_layer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of ones, each entry is the inner size; oneDNN reads the weights as a layer holds them."""
-    monkeypatch.setattr(torch, "rand", torch.ones)
-    for name, prepare in ceiling._kernels("cpu", torch.float32).items():
-        out = prepare((3, 5, 2), "cpu", torch.float32)()
-        assert isinstance(out, torch.Tensor)
-        assert torch.equal(out, torch.full((3, 2), 5.0)), name
-
-
-def test_without_onednn_the_ceiling_is_that_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert set(ceiling._kernels("cuda", torch.float32)) == {"torch.mm"}
-    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    assert set(ceiling._kernels("cpu", torch.float32)) == {"torch.mm"}
-
-
-def test_every_kernel_that_won_a_round_is_named_and_old_records_name_none() -> None:
-    def kernel_of(names: tuple[str | None, ...]) -> Any:
-        named = [{} if name is None else {"ceiling_kernel": name} for name in names]
-
-        def outcome(job: Job) -> Outcome:
-            found = outcome_of(job)
-            return found if job.metric != "ceiling" else dataclasses.replace(found, values={**found.values, **named[job.repeat]})
-
-        return rows_of(stored(planned(seq="17", models="vit"), outcome))["ceiling_kernel"].iloc[0]
-
-    assert kernel_of(("oneDNN", "torch.mm", "oneDNN")) == "oneDNN | torch.mm"
-    assert kernel_of(("oneDNN", None, "oneDNN")) == "oneDNN"
-    assert kernel_of((None, None, None)) is None
 
 
 def test_copies_count_what_is_read_and_what_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,9 +209,8 @@ class SlowToReturn:
 def test_rates_are_by_the_devices_clock_and_launches_by_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceiling, "COPY_BYTES", {"cpu": 4096})
     monkeypatch.setattr(ceiling, "PRODUCTS", {"cpu": ((8, 8, 8),)})
-    monkeypatch.setattr(ceiling, "_kernels", lambda *_: {"torch.mm": ceiling._torch_mm})
     assert ceiling._copy_rate("cpu", torch.float32, SlowToReturn(), time_s=0.0) == 2 * 4096 / 0.5
-    assert best_product("cpu", torch.float32, SlowToReturn(), time_s=8.0).rate == 2 * 8**3 / 0.5
+    assert ceiling._product_rates("cpu", torch.float32, SlowToReturn(), time_s=8.0)[8, 8, 8] == 2 * 8**3 / 0.5
     assert ceiling._launch_seconds("cpu", torch.float32, SlowToReturn(), time_s=0.0) == 0.6
 
 

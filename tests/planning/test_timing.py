@@ -71,12 +71,12 @@ def test_models_of_one_length_are_compared() -> None:
 
 
 def test_kernels_engines_and_models_share_a_group() -> None:
-    plan = planned(attention="auto,math", engine="eager,onednn")
+    plan = planned(attention="auto,math", engine="eager,compile")
     ((name, cells),) = cell_groups(plan.cells, plan)
     assert name.startswith(COMPARE)
     assert len(cells) == len(plan.cells) == 6  # gmlp has no attention
     assert {(cell.workload.engine, cell.workload.attention) for cell in cells} == {
-        (engine, attention) for engine in ("eager", "onednn") for attention in ("none", "auto", "math")
+        (engine, attention) for engine in ("eager", "compile") for attention in ("none", "auto", "math")
     }
 
 

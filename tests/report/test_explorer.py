@@ -75,7 +75,7 @@ def test_lost_and_unstable_cells_say_so_and_keep_their_place(make_data: MakeData
 
 
 def test_a_series_has_the_colour_of_its_figures(make_data: MakeData) -> None:
-    works = [{}, {"engine": "onednn"}]
+    works = [{}, {"engine": "compile"}]
 
     def change(rows: pandas.DataFrame) -> None:
         rows.loc[rows["model"] == "vit", "attention"] = ["auto", "math"]

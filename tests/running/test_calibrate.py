@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from bench.measure.onednn import product
 from bench.planning.build import build_plan
 from bench.running.calibrate import SHORT_S, needs_short_ceilings, short_ceilings
 from bench.running.executors.inline import Executor as InlineExecutor
@@ -26,11 +25,10 @@ def test_the_job_has_the_runs_threads() -> None:
 
     def run(job: Job) -> Outcome:
         handed.append(job)
-        products = {"torch.mm": 1e11, "oneDNN": 2e11, "oneDNN packed": 3e11}
-        return Outcome(status="measured", values={"ceiling_products": products, "ceiling_bytes_per_s": 3e10})
+        return Outcome(status="measured", values={"small_product_flops_per_s": 1e11, "ceiling_bytes_per_s": 3e10})
 
     found = short_ceilings(SimpleNamespace(MEASURES_HOST=True, run=run), planned(threads=2))
-    assert found == {"torch_mm_flops_per_s": 1e11, "onednn_flops_per_s": 2e11, "copy_bytes_per_s": 3e10}
+    assert found == {"torch_mm_flops_per_s": 1e11, "copy_bytes_per_s": 3e10}
     (job,) = handed
     assert (job.metric, job.cell.workload.device, job.cell.workload.dtype) == ("ceiling", "cpu", "fp32")
     assert (job.settings.threads, job.settings.sample_s) == (2, SHORT_S)
@@ -45,12 +43,11 @@ def test_where_jobs_run_elsewhere_or_in_this_process_nothing_is_measured(monkeyp
     assert short_ceilings(SimpleNamespace(run=run), planned()) is None
 
 
-def test_a_process_of_its_own_measures_all_three() -> None:
+def test_a_process_of_its_own_measures_both() -> None:
     with Executor() as executor:
         found = short_ceilings(executor, planned())
     assert found is not None
-    assert {name for name, rate in found.items() if rate is None} == ({"onednn_flops_per_s"} if product.why_unsupported() else set())
-    assert all(rate > 0 for rate in found.values() if rate is not None)
+    assert all(rate > 0 for rate in found.values())
 
 
 @pytest.mark.parametrize(

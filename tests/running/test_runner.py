@@ -172,15 +172,15 @@ def rates(monkeypatch: pytest.MonkeyPatch) -> list[float]:
             return measured(job)
         told.append(1e9 * (len(told) + 1))
         assert (job.metric, job.cell.workload.dtype, job.settings.sample_s) == ("ceiling", "fp32", SHORT_S)
-        return Outcome(status="measured", values={"ceiling_bytes_per_s": told[-1], "ceiling_products": {"torch.mm": 2e9}})
+        return Outcome(status="measured", values={"ceiling_bytes_per_s": told[-1], "small_product_flops_per_s": 2e9})
 
     let_jobs_end(monkeypatch, end)
     monkeypatch.setattr(inline.Executor, "MEASURES_HOST", True, raising=False)
     return told
 
 
-def ceilings_of(rate: float) -> dict[str, float | None]:
-    return {"copy_bytes_per_s": rate, "torch_mm_flops_per_s": 2e9, "onednn_flops_per_s": None}
+def ceilings_of(rate: float) -> dict[str, float]:
+    return {"copy_bytes_per_s": rate, "torch_mm_flops_per_s": 2e9}
 
 
 @pytest.mark.usefixtures("in_tmp")

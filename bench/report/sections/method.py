@@ -85,10 +85,10 @@ def _by_metric(plan: Plan, num_rounds: str, counted_by: str) -> dict[str, str]:
             "(Runs before 2026-11-23 timed one configuration after the other.)"
         ),
         "ceiling": (
-            "Ceilings: this device's best matrix product (ceiling_kernel names the kernel if several were tried), copy and chain of tiny operators, "
-            "measured in every round. MFU is model FLOPs per second over the best matrix product. The ceiling that takes longest bounds the step. "
-            "The device's limit is the larger of two times: for the step's FLOPs, and for the fewest bytes that a step with a separate AdamW "
-            "update can move."
+            "Ceilings: this device's best matrix product (torch.mm; on a CPU, runs of 2026-11-22 to 27 also tried another library's), copy and chain "
+            "of tiny operators, measured in every round. MFU is model FLOPs per second over the best matrix product. The ceiling that takes longest "
+            "bounds the step. The device's limit is the larger of two times: for the step's FLOPs, and for the fewest bytes that a step with a "
+            "separate AdamW update can move."
         ),
         "memory": "Memory: the peak of live tensors in a separate pass, split into weights, gradients, optimizer state and activations.",
         "energy": "Energy: the device's total-energy counter over windows of seconds; empty without a counter.",

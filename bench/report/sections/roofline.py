@@ -78,11 +78,8 @@ def _name(row: pandas.Series, keys: tuple[str, ...]) -> str:
 
 def _ceilings(rows: pandas.DataFrame) -> str:
     """List the ceilings that this run measured, by device and dtype."""
-    kernels = rows["ceiling_kernel"] if "ceiling_kernel" in rows else pandas.Series("", index=rows.index)
     texts = []
     for (device, dtype), found in rows.groupby(["device", "dtype"], sort=False):
-        kernel = next((str(name) for name in kernels[found.index] if isinstance(name, str) and name), "")
         flops, moved = typical_ceilings(found)
-        product = f"{numbers.count(flops)}FLOP/s{f' by {kernel}' if kernel else ''}"
-        texts.append(f"{device} in {dtype} {product}, copies {numbers.count(moved)}B/s")
+        texts.append(f"{device} in {dtype} {numbers.count(flops)}FLOP/s, copies {numbers.count(moved)}B/s")
     return f"Ceilings: {'; '.join(texts)}."

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bench.measure.onednn.pieces import PIECE_ROWS, Pieces, piece_size
+from bench.measure.engines.onednn.pieces import PIECE_ROWS, Pieces, piece_size
 
 
 @pytest.mark.parametrize(

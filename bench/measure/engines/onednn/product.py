@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 INNER_CHUNK = 1024
-"""Longest sum that one product computes.
+"""Longest sum that a gradient of weights computes at once.
 
 A longer inner dimension does not fit the caches.
 """
@@ -41,15 +41,6 @@ def product(rows: Tensor, columns: Tensor, bias: Tensor | None = None) -> Tensor
     return found
 
 
-def packed(weight: Tensor, num_rows: int) -> Tensor:
-    """Copy `(n, k)` weights to oneDNN's layout, for `product` only.
-
-    The layout suits products with about `num_rows` rows.
-    """
-    found: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), num_rows)
-    return found
-
-
 def summed_outer(left: Tensor, right: Tensor) -> Tensor:
     """Compute left.T @ right in chunks of the sum.
 
@@ -57,28 +48,28 @@ def summed_outer(left: Tensor, right: Tensor) -> Tensor:
     """
     total = product(left[:INNER_CHUNK].t(), right[:INNER_CHUNK].t())
     for start in range(INNER_CHUNK, left.shape[0], INNER_CHUNK):
-        end = start + INNER_CHUNK
-        total += product(left[start:end].t(), right[start:end].t())
+        chunk = slice(start, start + INNER_CHUNK)
+        total += product(left[chunk].t(), right[chunk].t())
     return total
 
 
 class _Linear(torch.autograd.Function):
+    """Each gradient lies in memory as its tensor does: by rows, or by columns if the weight is the transpose of a dense matrix."""
+
     @staticmethod
-    def forward(context: Any, data: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        rows = data.reshape(-1, data.shape[-1])
+    def forward(context: Any, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         context.save_for_backward(rows, weight)
-        context.shape = data.shape
-        return product(rows, weight, bias).view(*data.shape[:-1], weight.shape[0])
+        return product(rows, weight, bias)
 
     @staticmethod
     @once_differentiable
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    def backward(context: Any, out: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         rows, weight = context.saved_tensors
-        out = gradient.reshape(-1, weight.shape[0])
-        wants_data, wants_weight, wants_bias = context.needs_input_grad
+        by_rows = weight.is_contiguous()
+        wants_rows, wants_weight, wants_bias = context.needs_input_grad
         return (
-            product(out, weight.t()).view(context.shape) if wants_data else None,
-            summed_outer(out, rows) if wants_weight else None,
+            product(out, weight.t()) if wants_rows else None,
+            (summed_outer(out, rows) if by_rows else summed_outer(rows, out).t()) if wants_weight else None,
             out.sum(dim=0) if wants_bias else None,
         )
 
@@ -88,5 +79,32 @@ def linear(data: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     Shapes: `(..., k)`, `(n, k)`, `(n,)` -> `(..., n)`.
     """
-    found: Tensor = _Linear.apply(data, weight, bias)
-    return found
+    found: Tensor = _Linear.apply(data.reshape(-1, data.shape[-1]), weight, bias)
+    return found.view(*data.shape[:-1], weight.shape[0])
+
+
+def shared_matrix_product(matrix: Tensor, data: Tensor) -> Tensor:
+    """Multiply one matrix by each sample, as gMLP's spatial projection does, in a single product.
+
+    Shapes: `(m, n)`, `(batch, n, c)` -> `(batch, m, c)`. The samples of the result are not contiguous.
+    """
+    tokens_first = data.transpose(0, 1).contiguous()  # the channels of all samples are the columns of one matrix
+    mixed = linear(matrix, tokens_first.flatten(1).t())
+    return mixed.view(-1, *tokens_first.shape[1:]).transpose(0, 1)
+
+
+class PackedLinear:
+    """`F.linear`, without gradients, with a copy of the weights in oneDNN's layout.
+
+    The copy is renewed when the weights are replaced or changed in place.
+    """
+
+    def __init__(self) -> None:
+        self.known: tuple[Tensor, int] | None = None
+
+    def __call__(self, data: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        if self.known is None or self.known[0] is not weight or self.known[1] != weight._version:
+            self.known = weight, weight._version
+            num_rows = data.numel() // data.shape[-1]  # the layout suits products with about so many rows
+            self.copy: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), num_rows)
+        return product(data, self.copy, bias)

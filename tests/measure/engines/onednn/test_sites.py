@@ -7,11 +7,11 @@ import time
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from bench.measure.onednn import site
-from bench.measure.onednn.rewrite import attention_candidates, baddbmm_candidates, conv1d_candidates, linear_candidates, matmul_candidates
-from bench.measure.onednn.site import ORIGINAL, Choices, Site
+from bench.measure.engines.onednn import site
+from bench.measure.engines.onednn.rewrite import attention_candidates, baddbmm_candidates, conv1d_candidates, linear_candidates
+from bench.measure.engines.onednn.site import ORIGINAL, Site
 
 
 def slow(data: Tensor) -> Tensor:
@@ -25,14 +25,14 @@ def quick(data: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(("original", "other", "choice"), [(slow, quick, "other"), (quick, slow, ORIGINAL)])
 def test_the_faster_stays(original: site.Implementation, other: site.Implementation, choice: str) -> None:
-    chosen = Site("double", original, lambda _: {"other": other}, Choices())
+    chosen = Site("double", original, lambda _: {"other": other}, {})
     assert chosen(torch.ones(3)).tolist() == [2.0, 2.0, 2.0]
     assert chosen.choice == choice
     assert chosen.run is (other if choice == "other" else original)
 
 
 def test_without_another_implementation_the_original_stays() -> None:
-    chosen = Site("double", quick, lambda _: {}, Choices())
+    chosen = Site("double", quick, lambda _: {}, {})
     chosen(torch.ones(3))
     assert chosen.choice == ORIGINAL
 
@@ -45,21 +45,21 @@ def test_sites_of_equal_sizes_are_timed_once(monkeypatch: pytest.MonkeyPatch) ->
         return "other"
 
     monkeypatch.setattr(site, "fastest", note)
-    choices = Choices()
+    choices: dict[object, str] = {}
     for length in (3, 3, 4):
         Site("double", slow, lambda _: {"other": quick}, choices)(torch.ones(length))
     assert len(timed) == 2
 
 
 def test_what_answers_otherwise_is_not_taken() -> None:
-    chosen = Site("double", slow, lambda _: {"wrong": lambda data: data * 2.1}, Choices())
+    chosen = Site("double", slow, lambda _: {"wrong": lambda data: data * 2.1}, {})
     chosen(torch.ones(3))
     assert chosen.choice == ORIGINAL
 
 
 def test_choosing_leaves_no_gradient() -> None:
     data = torch.ones(3, requires_grad=True)
-    chosen = Site("double", slow, lambda _: {"other": quick}, Choices())
+    chosen = Site("double", slow, lambda _: {"other": quick}, {})
     out = chosen(data)
     assert data.grad is None
     out.sum().backward()
@@ -72,25 +72,22 @@ def test_what_has_no_other_implementation() -> None:
     heads = torch.randn(1, 2, 128, 8)
     mask = torch.ones(128, 128, dtype=torch.bool)
     with torch.no_grad():
-        assert set(linear_candidates(data, weight, prepack=True)) == {"onednn", "packed"}
-        assert set(linear_candidates(data, weight, prepack=False)) == {"onednn"}
-        assert not linear_candidates(data.double(), weight.double(), prepack=True)
-        assert not linear_candidates(data, torch.randn(6, 16)[:, ::2], prepack=True)
+        assert set(linear_candidates(data, nn.Parameter(weight))) == {"onednn", "packed"}
+        assert set(linear_candidates(data, weight)) == {"onednn"}
+        assert not linear_candidates(data.double(), weight.double())
+        assert not linear_candidates(data, torch.randn(6, 16)[:, ::2])
         assert set(attention_candidates(heads, heads, heads)) == {"onednn"}
         assert not attention_candidates(heads[:, :, :9], heads[:, :, :9], heads[:, :, :9])
         assert not attention_candidates(heads, heads, heads, mask)
         assert not attention_candidates(heads, heads, heads, None, 0.1)
         assert not attention_candidates(heads, heads, heads, is_causal=True)
         assert not attention_candidates(heads, heads, heads, enable_gqa=True)
-        assert set(matmul_candidates(torch.randn(5, 5), data)) == {"onednn"}
-        assert not matmul_candidates(data, torch.randn(8, 8))
-        assert not matmul_candidates(torch.randn(5, 5), data, out=None)
         assert set(baddbmm_candidates(torch.randn(5, 1), torch.randn(5, 5).expand(2, -1, -1), data)) == {"onednn"}
         assert not baddbmm_candidates(torch.randn(5, 1), torch.randn(2, 5, 5), data)
         assert not baddbmm_candidates(torch.randn(5, 1), torch.randn(5, 5).expand(2, -1, -1), data, beta=2.0)
-        assert set(conv1d_candidates(data, torch.randn(5, 5, 1), None)) == {"onednn"}
-        assert not conv1d_candidates(data, torch.randn(5, 5, 3), None)
-        assert not conv1d_candidates(data, torch.randn(5, 5, 1), None, 2)
+        assert set(conv1d_candidates(data, torch.randn(5, 5, 1), torch.randn(5))) == {"onednn"}
+        assert not conv1d_candidates(data, torch.randn(5, 5, 3), torch.randn(5))
+        assert not conv1d_candidates(data, torch.randn(5, 5, 1), torch.randn(5), 2)
 
 
 def test_bf16_has_another_implementation_without_gradients_alone() -> None:
@@ -98,15 +95,13 @@ def test_bf16_has_another_implementation_without_gradients_alone() -> None:
     calls: list[tuple[site.Candidates, tuple[Tensor, ...]]] = [
         (linear_candidates, (data, torch.randn(6, 8).bfloat16())),
         (attention_candidates, (heads, heads, heads)),
-        (matmul_candidates, (torch.randn(5, 5).bfloat16(), data)),
     ]
     for candidates, arguments in calls:
-        named = {"prepack": False} if candidates is linear_candidates else {}
-        assert not candidates(*arguments, **named)
+        assert not candidates(*arguments)
         with torch.no_grad():
-            assert set(candidates(*arguments, **named)) == {"onednn"}
+            assert set(candidates(*arguments)) == {"onednn"}
     with torch.no_grad():
-        assert not linear_candidates(data, torch.randn(6, 8), prepack=False)  # one in fp32
+        assert not linear_candidates(data, torch.randn(6, 8))  # one in fp32
 
 
 @torch.no_grad()
@@ -114,9 +109,8 @@ def test_every_other_implementation_computes_the_same() -> None:
     torch.manual_seed(0)
     data, heads = torch.randn(2, 5, 8), torch.randn(1, 2, 128, 8)
     calls: list[tuple[site.Implementation, site.Candidates, tuple[Tensor, ...]]] = [
-        (F.linear, lambda *a: linear_candidates(*a, prepack=True), (data, torch.randn(6, 8), torch.randn(6))),
+        (F.linear, linear_candidates, (data, nn.Parameter(torch.randn(6, 8)), torch.randn(6))),
         (F.scaled_dot_product_attention, attention_candidates, (heads, heads + 1, heads * 2)),
-        (torch.matmul, matmul_candidates, (torch.randn(5, 5), data)),
         (torch.baddbmm, baddbmm_candidates, (torch.randn(5, 1), torch.randn(5, 5).expand(2, -1, -1), data)),
         (torch.conv1d, conv1d_candidates, (data, torch.randn(5, 5, 1), torch.randn(5))),
     ]

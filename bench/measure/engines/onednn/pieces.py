@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from bench.measure.onednn.site import is_close
+from bench.measure.engines.onednn.site import is_close
 
 PIECE_ROWS = 2048
 """Largest number of rows in a piece's largest product.
@@ -39,12 +39,10 @@ class Pieces:
 
     def __init__(self, forward: Forward, model: nn.Module, rows_of: Callable[[], int], *, may_split: bool) -> None:
         self.forward, self.model, self.rows_of, self.may_split = forward, model, rows_of, may_split
-        self.size: int | None = None
-        self.running = 0
+        self.size = self.running = 0
 
     def __call__(self, data: Tensor) -> Tensor:
-        if self.size is None:
-            self.size = self._fastest_size(data)
+        self.size = self.size or self._fastest_size(data)
         return self._in_pieces(data, self.size)
 
     def _in_pieces(self, data: Tensor, size: int) -> Tensor:
@@ -59,17 +57,14 @@ class Pieces:
             return whole
         answer = self._in_pieces(data, whole)
         size = piece_size(whole, self.rows_of())
-        if size == whole:
-            return whole
-        if not is_close(self._in_pieces(data, size), answer):  # this call compiles the model for a piece
+        if size == whole or not is_close(self._in_pieces(data, size), answer):  # this call compiles the model for a piece
             return whole
         best = dict.fromkeys((size, whole), float("inf"))
         start = time.perf_counter()
-        for _ in range(REPEATS):
-            for candidate in best:
-                best[candidate] = min(best[candidate], self._seconds(data, candidate))
-            if time.perf_counter() - start > ENOUGH_S:
+        for repeat in range(REPEATS):
+            if repeat and time.perf_counter() - start > ENOUGH_S:
                 break
+            best = {each: min(known, self._seconds(data, each)) for each, known in best.items()}
         return size if best[size] <= HANDICAP * best[whole] else whole
 
     def _seconds(self, data: Tensor, size: int) -> float:

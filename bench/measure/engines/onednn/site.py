@@ -34,23 +34,14 @@ Implementation = Callable[..., Tensor]
 Candidates = Callable[..., Mapping[str, Implementation]]
 
 
-class Choices:
-    """The fastest implementation by sizes, in this process.
-
-    Sites of equal sizes share one choice.
-    """
-
-    def __init__(self) -> None:
-        self.known: dict[tuple[object, ...], str] = {}
-
-
 class Site:
     """Replaces `original` in a graph.
 
     `candidates`: returns the other implementations for a call's arguments, possibly none.
+    `choices`: names of the fastest implementations by sizes; sites of equal sizes share one.
     """
 
-    def __init__(self, kind: str, original: Implementation, candidates: Candidates, choices: Choices) -> None:
+    def __init__(self, kind: str, original: Implementation, candidates: Candidates, choices: dict[object, str]) -> None:
         self.kind, self.original, self.candidates, self.choices = kind, original, candidates, choices
         self.choice = ""
         self.num_rows = 0
@@ -62,45 +53,34 @@ class Site:
 
     def _choose_and_run(self, *arguments: Any, **named: Any) -> Tensor:
         found = {ORIGINAL: self.original, **self.candidates(*arguments, **named)}
-        values = (*arguments, *(value for _, value in sorted(named.items())))
-        key = (self.kind, *found, *sorted(named), *(_sizes(value) for value in values), torch.is_grad_enabled())
-        if key not in self.choices.known:
-            self.choices.known[key] = fastest(found, arguments, named)
-        self.choice = self.choices.known[key]
+        key = (self.kind, *found, *map(_sizes, arguments), repr(sorted(named.items())), torch.is_grad_enabled())
+        if key not in self.choices:
+            self.choices[key] = fastest(found, arguments, named)
+        self.choice = self.choices[key]
         self.num_rows = arguments[0].numel() // arguments[0].shape[-1]
         self.run = found[self.choice]
         return self.run(*arguments, **named)
 
 
 def fastest(candidates: Mapping[str, Implementation], arguments: tuple[Any, ...], named: Mapping[str, Any]) -> str:
-    """Return the name of the fastest implementation.
+    """Return the name of the fastest implementation whose result agrees with torch's own.
 
     Forward is timed and, where gradients are taken, backward. Implementations take turns, so that a busy moment affects all of
     them.
     """
-    best = dict.fromkeys(_agreeing_candidates(candidates, arguments, named), float("inf"))
+    with torch.no_grad():
+        results = {name: run(*arguments, **named) for name, run in candidates.items()}
+    best = {name: float("inf") for name, found in results.items() if name == ORIGINAL or is_close(found, results[ORIGINAL])}
     spent = 0.0
-    for number in range(MAX_REPEATS):
+    for number in range(MAX_REPEATS if len(best) > 1 else 0):
         for name in best:
             took = _seconds(candidates[name], arguments, named)
             best[name] = min(best[name], took)
             spent += took
         if number and spent > ENOUGH_S * len(candidates):  # the first turn is the warm-up; it may count, because only the minimum matters
             break
-    original = best.pop(ORIGINAL)
-    if not best or min(best.values()) > HANDICAP * original:
-        return ORIGINAL
-    return min(best, key=best.__getitem__)
-
-
-def _agreeing_candidates(candidates: Mapping[str, Implementation], arguments: tuple[Any, ...], named: Mapping[str, Any]) -> list[str]:
-    """Return the candidates whose results agree with torch's own.
-
-    Results are checked in the process that uses them.
-    """
-    with torch.no_grad():
-        expected = candidates[ORIGINAL](*arguments, **named)
-        return [name for name, run in candidates.items() if run is candidates[ORIGINAL] or is_close(run(*arguments, **named), expected)]
+    limit = HANDICAP * best.pop(ORIGINAL)
+    return min((name for name in best if best[name] <= limit), key=best.__getitem__, default=ORIGINAL)
 
 
 def is_close(found: Tensor, expected: Tensor) -> bool:
@@ -111,24 +91,19 @@ def is_close(found: Tensor, expected: Tensor) -> bool:
 
 
 def _seconds(run: Implementation, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> float:
-    trains = torch.is_grad_enabled()
-    leaves = [_detached(value) if trains else value for value in arguments]
+    """Time a call. Where gradients are taken, its tensors are new leaves, so that the caller's gradients stay alone."""
+    if torch.is_grad_enabled():
+        arguments = tuple(_leaf(value) if isinstance(value, Tensor) else value for value in arguments)
     start = time.perf_counter()
-    out = run(*leaves, **named)
-    if trains and out.requires_grad:
+    out = run(*arguments, **named)
+    if out.requires_grad:
         out.backward(torch.ones_like(out))
     return time.perf_counter() - start
 
 
-def _detached(value: Any) -> Any:
-    """Return a tensor as a new leaf; other values are returned unchanged.
-
-    Timing then leaves the caller's gradients alone.
-    """
-    if not isinstance(value, Tensor):
-        return value
+def _leaf(value: Tensor) -> Tensor:
     return value.detach().requires_grad_(value.requires_grad)
 
 
 def _sizes(value: Any) -> object:
-    return (tuple(value.shape), value.stride(), value.dtype, value.requires_grad) if isinstance(value, Tensor) else repr(value)
+    return (value.shape, value.stride(), value.dtype, value.requires_grad) if isinstance(value, Tensor) else repr(value)

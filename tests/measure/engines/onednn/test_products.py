@@ -9,12 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.measure.onednn import attention as attention_module
-from bench.measure.onednn import product
-from bench.measure.onednn.attention import attention, bf16_attention
-from bench.measure.onednn.product import INNER_CHUNK, linear
-from bench.measure.onednn.rewrite import PackedLinear
-from bench.measure.onednn.shared_matrix import shared_matrix_product, with_bias
+from bench.measure.engines.onednn import attention as attention_module
+from bench.measure.engines.onednn import product
+from bench.measure.engines.onednn.attention import attention, bf16_attention
+from bench.measure.engines.onednn.product import INNER_CHUNK, PackedLinear, linear, shared_matrix_product
 
 pytestmark = pytest.mark.skipif(bool(product.why_unsupported()), reason=product.why_unsupported())
 TOLERANCE = 1e-5
@@ -78,13 +76,6 @@ def test_attention_in_bf16_some_heads_at_a_time(score_bytes: int, monkeypatch: p
 @pytest.mark.parametrize("n", [3, 65])
 def test_one_matrix_times_every_sample(n: int) -> None:
     assert largest_error(shared_matrix_product, torch.matmul, torch.randn(n, n), torch.randn(4, n, 12)) < TOLERANCE
-
-
-def test_one_matrix_times_every_sample_with_a_bias_per_token() -> None:
-    def reference(bias: Tensor, matrix: Tensor, data: Tensor) -> Tensor:
-        return matrix @ data + bias
-
-    assert largest_error(with_bias, reference, torch.randn(65, 1), torch.randn(65, 65), torch.randn(4, 65, 12)) < TOLERANCE
 
 
 @torch.no_grad()
