@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -111,20 +112,6 @@ def test_a_round_that_cannot_be_finished_is_not_begun(machine: Machine) -> None:
     assert {record.repeat for record in read_run(machine.folder).records if record.metric == "latency"} == {0, 1}
 
 
-@pytest.mark.filterwarnings("ignore:.*was stopped by the run's time limit")
-def test_a_call_that_goes_on_repeats_no_job_but_what_was_cut(machine: Machine) -> None:
-    machine.job_s = 5.0
-    plan = plan_of(FIRST, SECOND)
-    calls = 0
-    while not machine.call(plan, 25).complete:
-        calls += 1
-        assert calls < 20
-    keys = [job.key for job in machine.ran]
-    assert calls > 1
-    assert len(set(keys)) == len(read_run(machine.folder).records)
-    assert len(keys) <= len(set(keys)) + 3 * calls  # the group that the end of a call cut
-
-
 def test_a_job_cut_by_the_end_leaves_no_record_and_runs_again(machine: Machine) -> None:
     plan = plan_of(FIRST)
     machine.lasting = {17: 50.0}
@@ -135,7 +122,8 @@ def test_a_job_cut_by_the_end_leaves_no_record_and_runs_again(machine: Machine) 
     cut = machine.ran[-1].key
     assert cut not in {record.key for record in read_run(machine.folder).records}
     assert machine.call(plan, 10_000).complete
-    assert [job.key for job in machine.ran].count(cut) == 2
+    ran = Counter(job.key for job in machine.ran)
+    assert (ran.pop(cut), set(ran.values())) == (2, {1})
     assert not any(map(is_failure, read_run(machine.folder).records))
 
 
@@ -297,9 +285,7 @@ def test_from_python_what_the_time_allowed_is_returned(monkeypatch: pytest.Monke
     ran = noted(monkeypatch)
     monkeypatch.setattr(Stop, "left_s", lambda _: 1000.0 if len(ran) < 4 else 0.0)
     found = bench.run(models="gmlp,vit", seq=17, width=16, depth=1, metrics="latency", threads=1, minutes=5, on="inline")
-    assert not found.complete
-    assert found.report is None
-    assert "the same call goes on" in found._repr_html_()
+    assert (found.complete, found.report) == (False, None)
 
 
 def test_on_a_gpu_a_client_of_the_driver_stays_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
 import json
 import os
 import pickle
 import random
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,56 +20,41 @@ from torch import Tensor
 from bench.metrics.accuracy import _checkpoint
 from bench.progress import listening
 from bench.spec import Cell, Job, ModelSpec, Recipe, Settings, Workload
-from bench.training import loop
 from bench.training.checkpoint import Checkpoint
 from bench.training.loop import Training
 from models.layers.shape import Shape
 from tests.specimens import ROOT, environment_of
 from tests.training.resumable import CASES, EPOCHS, IDENTITY, MOMENTS, Kill, differences, run_case, summary_of
 
-KILLS_PER_CASE = 6
-
 
 def drawn_lives() -> dict[str, tuple[str, list[Kill]]]:
-    """By name: a case and its kills. Each case dies once at `KILLS_PER_CASE` drawn points, and once twice over."""
+    """By name: a case and its kills. Each case dies once at each of the moments, and once twice over, at drawn steps."""
     draw = random.Random(20)
     lives: dict[str, tuple[str, list[Kill]]] = {}
     for case_name, case in CASES.items():
         num_steps = EPOCHS * case.steps_per_epoch
-        for number in range(KILLS_PER_CASE):
-            moment = MOMENTS[number % len(MOMENTS)]
+        for moment in MOMENTS:
             # a state is torn while it is written, and lost with an epoch that was not scored: both are seen where every step is saved
             saved_every = draw.randint(1, 3) if moment in ("before", "update", "after") else 1
-            lives[f"{case_name} {number}"] = (case_name, [Kill(step=draw.randrange(num_steps), moment=moment, saved_every=saved_every)])
+            lives[f"{case_name} {moment}"] = (case_name, [Kill(step=draw.randrange(num_steps), moment=moment, saved_every=saved_every)])
         steps = sorted(draw.sample(range(num_steps), 2))
         lives[f"{case_name} twice"] = (case_name, [Kill(step=step, moment="after") for step in steps])
     return lives
 
 
 LIVES = drawn_lives()
-EVERY_DAY = {f"{case} {number}" for number, case in enumerate(CASES)} | {"plain 4", "plain twice"}
-"""A death of every case and at every moment."""
 
 
 @pytest.fixture(scope="module")
-def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The folder in which a life has been lived: one for those of every day, one for the others."""
-
-    @functools.cache
-    def lived(every_day: bool) -> Path:
-        folder = tmp_path_factory.mktemp("lives")
-        asked = [
-            {"name": name, "case": case, "kills": [dataclasses.asdict(kill) for kill in kills]}
-            for name, (case, kills) in LIVES.items()
-            if (name in EVERY_DAY) == every_day
-        ]
-        (folder / "lives.json").write_text(json.dumps(asked))
-        command = [sys.executable, "-m", "tests.training.resumable", str(folder)]
-        ran = subprocess.run(command, cwd=ROOT, env=environment_of(ROOT), capture_output=True, text=True, timeout=300, check=False)
-        assert ran.returncode == 0, ran.stderr
-        return folder
-
-    return lambda name: lived(name in EVERY_DAY)
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which all lives have been lived."""
+    folder = tmp_path_factory.mktemp("lives")
+    asked = [{"name": name, "case": case, "kills": [dataclasses.asdict(kill) for kill in kills]} for name, (case, kills) in LIVES.items()]
+    (folder / "lives.json").write_text(json.dumps(asked))
+    command = [sys.executable, "-m", "tests.training.resumable", str(folder)]
+    ran = subprocess.run(command, cwd=ROOT, env=environment_of(ROOT), capture_output=True, text=True, timeout=300, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -79,20 +62,10 @@ def undisturbed() -> dict[str, dict[str, Any]]:
     return {name: summary_of(*run_case(case, None)) for name, case in CASES.items()}
 
 
-def test_enough_points_were_drawn_and_of_every_kind() -> None:
-    kills = [kill for _, kills in LIVES.values() for kill in kills]
-    assert sum(len(kills) == 1 for _, kills in LIVES.values()) >= 20
-    assert {kill.moment for kill in kills} == {kill.moment for name in EVERY_DAY for kill in LIVES[name][1]} == set(MOMENTS)
-    assert {LIVES[name][0] for name in EVERY_DAY} == set(CASES)
-    assert {kill.saved_every for kill in kills} == {1, 2, 3}
-
-
-@pytest.mark.parametrize("name", [name if name in EVERY_DAY else pytest.param(name, marks=pytest.mark.slow) for name in LIVES])
-def test_a_killed_training_ends_with_the_bits_of_an_undisturbed_one(
-    name: str, folder_of: Callable[[str], Path], undisturbed: dict[str, Any]
-) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LIVES)
+def test_a_killed_training_ends_with_the_bits_of_an_undisturbed_one(name: str, lived: Path, undisturbed: dict[str, Any]) -> None:
     case_name, kills = LIVES[name]
-    lived = folder_of(name)
     found = torch.load(lived / f"{name}.pt", weights_only=True)
     assert differences(found, undisturbed[case_name]) == []
     assert found["began_at"] == kills[-1].last_saved(CASES[case_name].steps_per_epoch)
@@ -127,9 +100,26 @@ def interrupt_at(step: int, monkeypatch: pytest.MonkeyPatch, case_name: str, pat
     return checkpoint
 
 
-@pytest.mark.parametrize("forgotten", [(), ("model",), ("optimizer",), ("random",), ("loss_sum",)])
+@pytest.mark.parametrize("case_name", CASES)
+def test_an_interrupted_training_ends_with_the_bits_of_an_undisturbed_one(
+    case_name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, undisturbed: dict[str, Any]
+) -> None:
+    checkpoint = interrupt_at(CASES[case_name].steps_per_epoch + 1, monkeypatch, case_name, tmp_path / "state.pt")
+    restored: list[int] = []
+    restore = Training.restore
+
+    def restore_and_note(training: Training, state: Any) -> None:
+        restored.append(state["step"])
+        restore(training, state)
+
+    monkeypatch.setattr(Training, "restore", restore_and_note)
+    assert differences(summary_of(*run_case(CASES[case_name], checkpoint)), undisturbed[case_name]) == []
+    assert restored == [CASES[case_name].steps_per_epoch + 1]
+
+
+@pytest.mark.parametrize("forgotten", ["model", "optimizer", "random", "loss_sum"])
 def test_a_state_that_forgets_something_does_not_end_alike(
-    forgotten: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, undisturbed: dict[str, Any]
+    forgotten: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, undisturbed: dict[str, Any]
 ) -> None:
     """The broken specimens: each part of the state decides bits of what follows."""
     case_name = "dropout and plateau"
@@ -137,12 +127,10 @@ def test_a_state_that_forgets_something_does_not_end_alike(
     restore = Training.restore
 
     def restore_but_that(training: Training, state: Any) -> None:
-        fresh = copy.deepcopy(training.state())
-        restore(training, {**state, **{name: fresh[name] for name in forgotten}})
+        restore(training, {**state, forgotten: copy.deepcopy(training.state()[forgotten])})
 
     monkeypatch.setattr(Training, "restore", restore_but_that)
-    found = differences(summary_of(*run_case(CASES[case_name], checkpoint)), undisturbed[case_name])
-    assert bool(found) == bool(forgotten)
+    assert differences(summary_of(*run_case(CASES[case_name], checkpoint)), undisturbed[case_name])
 
 
 def test_the_weights_of_the_best_epoch_are_those_of_the_state(tmp_path: Path) -> None:
@@ -174,15 +162,16 @@ def test_a_finished_training_is_scored_again_and_not_trained(monkeypatch: pytest
     assert not differences(summary_of(*run_case(CASES["plain"], checkpoint)), first)
 
 
-@pytest.mark.parametrize("kept_bytes", [0, 10, 2000])
 def test_a_torn_file_is_no_state_and_training_starts_anew(
-    kept_bytes: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, undisturbed: dict[str, Any]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, undisturbed: dict[str, Any]
 ) -> None:
     checkpoint = interrupt_at(7, monkeypatch, "plain", tmp_path / "state.pt")
+    for change in ({"subject": "another"}, {"threads": 2}, {"torch": "1.0"}):
+        assert Checkpoint(path=checkpoint.path, identity={**IDENTITY, **change}).read() is None
     whole = checkpoint.path.read_bytes()
-    assert len(whole) > 2000
-    checkpoint.path.write_bytes(whole[:kept_bytes])
-    assert checkpoint.read() is None
+    for kept_bytes in (0, 10, 2000):
+        checkpoint.path.write_bytes(whole[:kept_bytes])
+        assert checkpoint.read() is None
     assert not differences(summary_of(*run_case(CASES["plain"], checkpoint)), undisturbed["plain"])
 
 
@@ -210,13 +199,6 @@ def test_a_malicious_file_is_refused_and_not_executed(save: Any, tmp_path: Path)
     assert not target.exists()
     torch.load(checkpoint.path, weights_only=False) if save is torch.save else pickle.loads(checkpoint.path.read_bytes())
     assert target.exists()  # so it would have been
-
-
-@pytest.mark.parametrize("change", [{"subject": "another"}, {"threads": 2}, {"torch": "1.0"}])
-def test_another_identity_does_not_continue_the_state(change: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    checkpoint = interrupt_at(3, monkeypatch, "plain", tmp_path / "state.pt")
-    assert checkpoint.read() is not None
-    assert Checkpoint(path=checkpoint.path, identity={**IDENTITY, **change}).read() is None
 
 
 def made_job(**changes: Any) -> Job:
@@ -328,17 +310,3 @@ def test_nothing_is_saved_before_it_is_due(tmp_path: Path) -> None:
     assert checkpoint.save_if_due(lambda: {"step": 1})
     assert checkpoint.read() == {"step": 1}
     assert [path.name for path in checkpoint.path.parent.iterdir()] == ["state.pt"]
-
-
-def test_the_loop_reads_the_state_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    checkpoint = interrupt_at(3, monkeypatch, "plain", tmp_path / "state.pt")
-    restored: list[int] = []
-    restore = loop.Training.restore
-
-    def restore_and_note(training: Training, state: Any) -> None:
-        restored.append(state["step"])
-        restore(training, state)
-
-    monkeypatch.setattr(Training, "restore", restore_and_note)
-    run_case(CASES["plain"], checkpoint)
-    assert restored == [3]

@@ -76,10 +76,12 @@ def test_the_working_tree_is_a_commit_that_may_be_dirty(repository: Path) -> Non
     assert find_revision(".", repository).short == f"{head[:10]}.dirty"
 
 
-@pytest.mark.parametrize("name", ["nowhere", "", "--all", "-n", "first:bench", "main..first"])
-def test_what_is_no_revision_is_refused(name: str, repository: Path) -> None:
-    with pytest.raises(RequestError, match="is not a revision"):
-        find_revision(name, repository)
+def test_what_is_no_revision_is_refused(repository: Path, tmp_path: Path) -> None:
+    for name in ("nowhere", "", "--all", "-n", "first:bench", "main..first"):
+        with pytest.raises(RequestError, match="is not a revision"):
+            find_revision(name, repository)
+    with pytest.raises(RequestError, match="not a git checkout"):
+        find_revision("main", tmp_path)
 
 
 def test_a_revision_before_the_protocol_is_refused_naming_the_first_that_can(repository: Path) -> None:
@@ -93,18 +95,12 @@ def test_a_revision_before_the_protocol_is_refused_naming_the_first_that_can(rep
     assert refused.value.hint.endswith(git(repository, "rev-parse", "--short=10", "first"))
 
 
-def test_a_folder_without_git_has_no_revisions(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="not a git checkout"):
-        find_revision("main", tmp_path)
-
-
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_nothing_is_left_after_a_failure(error: type[BaseException], repository: Path) -> None:
-    with pytest.raises(error), checked_out([find_revision(name, repository) for name in ("main", "first")], repository):  # noqa: PT012
+def test_nothing_is_left_after_an_interrupt(repository: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), checked_out([find_revision(name, repository) for name in ("main", "first")], repository):  # noqa: PT012
         tree = tree_of(find_revision("first", repository).short)
         (tree / "untracked").touch()
         (tree / PROTOCOL).write_text("changed")
-        raise error
+        raise KeyboardInterrupt
     assert is_clean(repository)
 
 

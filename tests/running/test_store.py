@@ -1,6 +1,6 @@
 """Records survive kills and refuse corruption; two writers never meet.
 
-BENCH_FUZZ=10000 pytest tests/running/test_store.py tries ten thousand torn, flipped and made-up lines each; the everyday run tries a few hundred.
+BENCH_FUZZ=10000 pytest tests/running/test_store.py tries ten thousand torn, flipped and made-up lines each; the everyday run tries a few dozen.
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.errors import one_line
-from bench.planning.build import build_plan
-from bench.running.store import CORRUPT, RECORDS, RecordWriter, line_of, read_environment, read_plan, read_records, read_run, start_run
+from bench.running.store import CORRUPT, RECORDS, RecordWriter, line_of, read_environment, read_plan, read_records
 from bench.serialize import canonical_json, content_id, from_json, to_json
-from bench.spec import RECORD_SCHEMA, Outcome, Recipe, Record, RequestError, Settings
-from tests.requested import parse_request
+from bench.spec import RECORD_SCHEMA, Outcome, Record, RequestError
 
-FUZZED = settings(max_examples=int(os.environ.get("BENCH_FUZZ", "200")))
+FUZZED = settings(max_examples=int(os.environ.get("BENCH_FUZZ", "60")))
 DATA = Path(__file__).parents[1] / "data"
 SHAPE_OF_SCHEMA = {2: "7a881f270e2c", 3: "828d96b4baaa"}
 """What a record of each schema is made of: whoever changes that raises RECORD_SCHEMA, says in UPGRADES how the old are read, stores a file of the new
@@ -157,17 +155,6 @@ def test_a_stored_file_of_every_schema_still_loads(schema: int) -> None:
     records = read_records(DATA / f"records_schema_{schema}.jsonl")
     assert [(r.metric, r.outcome.status) for r in records] == [("latency", "measured"), ("memory", "killed"), ("accuracy", "measured")]
     assert [bool(r.group) for r in records] == [schema >= 3, False, False]
-
-
-def test_a_run_folder_is_read_back(tmp_path: Path) -> None:
-    plan = build_plan(
-        parse_request(models="vit", seq="17", params="250k"), settings=Settings(), recipe=Recipe(), device="cpu", command="bench run"
-    )
-    start_run(tmp_path / "run", plan, {"cpu_model": "x"})
-    stored = read_run(tmp_path / "run")
-    assert stored.plan == plan == read_plan(tmp_path / "run")
-    assert stored.environment == {"cpu_model": "x"}
-    assert stored.records == ()
 
 
 def test_a_line_of_the_first_schema_without_checksum_is_read(tmp_path: Path) -> None:
