@@ -217,11 +217,3 @@ def test_a_node_whose_gpus_are_hidden_is_refused_in_one_line(program: Path, node
     assert "no node of the Ray cluster has a GPU" in ran.stderr
     assert "Traceback" not in ran.stderr
     assert not (tmp_path / "mine").exists()
-
-
-def test_a_machine_whose_gpus_are_hidden_is_refused_in_one_line(program: Path, tmp_path: Path) -> None:
-    ran = run_bench(program, tmp_path, *REQUEST, variables={"RAY_ADDRESS": "", "CUDA_VISIBLE_DEVICES": ""})
-    assert ran.returncode == 2
-    assert "no node of the Ray cluster has a GPU" in ran.stderr
-    assert len(ran.stderr.splitlines()) == 2
-    assert not (tmp_path / "mine").exists()
