@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bench.measure.model import build_model
 from bench.spec import ModelSpec, Recipe
@@ -32,6 +32,7 @@ from models.layers.shape import Interface, Shape
 
 NUM_CLASSES, SIDE, PATCH_SIDE = 3, 8, 4
 NUM_LEARNED, NUM_HELD_OUT, NUM_TEST = 36, 12, 15
+INTERFACE = Interface(patch_dim=3 * PATCH_SIDE**2, num_classes=NUM_CLASSES)
 EPOCHS = 3
 SEED = 5
 IDENTITY: dict[str, str | int] = {"subject": "a training", "threads": 1}
@@ -85,19 +86,22 @@ def made_images(num_items: int, seed: int) -> Examples:
     return Examples(inputs=images, targets=torch.arange(num_items) % NUM_CLASSES)
 
 
-def made_data(augment: tuple[str, ...]) -> TrainingData:
+def made_data(augment: tuple[str, ...] = ()) -> TrainingData:
     augmentation = Augmentation(augment, num_classes=NUM_CLASSES) if augment else None
     reader = Reader(patch_side=PATCH_SIDE, mean=torch.full((3,), 0.5), spread=torch.full((3,), 0.3), augmentation=augmentation)
     parts = [made_images(num, seed) for seed, num in enumerate((NUM_LEARNED, NUM_HELD_OUT, NUM_TEST))]
-    return TrainingData(learned=parts[0], held_out=parts[1], test=parts[2], reader=reader, answers=CLASS)
+    return TrainingData(learned=parts[0], held_out=parts[1], test=parts[2], reader=reader, answers=CLASS, num_classes=NUM_CLASSES)
+
+
+def build(family: str, interface: Interface = INTERFACE) -> nn.Module:
+    shape = Shape(seq_len=5, width=8, depth=1, heads=2, ffn_width=16)
+    torch.manual_seed(SEED)
+    return build_model(ModelSpec(name=family, family=family, shape=shape, interface=interface))
 
 
 def run_case(case: Case, checkpoint: Checkpoint | None) -> tuple[dict[str, Tensor], TrainResult]:
     """Train a case's model from the start, or from where the checkpoint left it."""
-    shape = Shape(seq_len=5, width=8, depth=1, heads=2, ffn_width=16)
-    spec = ModelSpec(name=case.family, family=case.family, shape=shape, interface=Interface(patch_dim=48, num_classes=NUM_CLASSES))
-    torch.manual_seed(SEED)
-    model = build_model(spec)
+    model = build(case.family)
     result = train(model, made_data(case.recipe.augment), case.recipe, seed=SEED, checkpoint=checkpoint)
     return model.state_dict(), result
 

@@ -8,43 +8,22 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bench.measure.model import build_model
-from bench.spec import ModelSpec, Recipe
-from bench.training.augment import Augmentation
+from bench.spec import Recipe
 from bench.training.checkpoint import Checkpoint
-from bench.training.data import TrainingData
 from bench.training.distillation import train_with_teacher
 from bench.training.loop import Training, TrainResult
-from bench.training.reading import Reader
-from models.layers.shape import Interface, Shape
-from tests.training.resumable import NUM_CLASSES, PATCH_SIDE, SEED, made_images
+from tests.training.resumable import SEED, build, made_data
 
 RECIPE = Recipe(epochs=2, batch_size=8, learning_rate=1e-2)
-NUM_LEARNED = 36
-"""The last batch of an epoch has 4 items."""
 
 
 def changed(**changes: object) -> Recipe:
     return dataclasses.replace(RECIPE, **changes)  # type: ignore[arg-type]
 
 
-def images(augment: tuple[str, ...] = ()) -> TrainingData:
-    augmentation = Augmentation(augment, num_classes=NUM_CLASSES) if augment else None
-    reader = Reader(patch_side=PATCH_SIDE, mean=torch.full((3,), 0.5), spread=torch.full((3,), 0.3), augmentation=augmentation)
-    parts = [made_images(num, seed) for seed, num in enumerate((NUM_LEARNED, 12, 15))]
-    return TrainingData(learned=parts[0], held_out=parts[1], test=parts[2], reader=reader, answers="class", num_classes=NUM_CLASSES)
-
-
-def build(family: str = "gmlp", interface: Interface | None = None) -> nn.Module:
-    shape = Shape(seq_len=5, width=8, depth=1, heads=2, ffn_width=16)
-    spec = ModelSpec(name=family, family=family, shape=shape, interface=interface or Interface(patch_dim=48, num_classes=NUM_CLASSES))
-    torch.manual_seed(SEED)
-    return build_model(spec)
-
-
 def run(recipe: Recipe, family: str = "gmlp", checkpoint: Checkpoint | None = None) -> tuple[nn.Module, TrainResult]:
     model = build(family)
-    return model, train_with_teacher(model, images(recipe.augment), recipe, seed=SEED, checkpoint=checkpoint)
+    return model, train_with_teacher(model, made_data(recipe.augment), recipe, seed=SEED, checkpoint=checkpoint)
 
 
 def losses(result: TrainResult) -> list[float]:

@@ -31,7 +31,7 @@ def built(family: str, **options: OptionValue) -> nn.Module:
 
 
 def images(num_test: int = 15) -> TrainingData:
-    return dataclasses.replace(made_data(()), test=made_images(num_test, 2))
+    return dataclasses.replace(made_data(), test=made_images(num_test, 2))
 
 
 def test_spatial_matrices_are_found_layer_by_layer_and_head_by_head() -> None:
@@ -54,7 +54,7 @@ def test_attention_is_the_mean_over_the_first_items() -> None:
     fewer = mixing_of(model, images(3), LAYOUT)
     assert not np.array_equal(fewer["attention"][0].maps, found["attention"][0].maps)
     first = mixing_of(model, images(MAX_ITEMS), LAYOUT)
-    more = mixing_of(model, dataclasses.replace(made_data(()), test=followed_by_more(MAX_ITEMS)), LAYOUT)
+    more = mixing_of(model, dataclasses.replace(made_data(), test=followed_by_more(MAX_ITEMS)), LAYOUT)
     assert np.array_equal(more["attention"][2].maps, first["attention"][2].maps)
 
 
@@ -116,7 +116,7 @@ def made_sequences(lengths: list[int]) -> TrainingData:
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randint(1, 9, (len(lengths), 5), generator=generator)
     examples = Examples(inputs=inputs, targets=torch.zeros(len(lengths), dtype=torch.int64), lengths=torch.tensor(lengths))
-    return dataclasses.replace(made_data(()), test=examples, reader=dataclasses.replace(made_data(()).reader, patch_side=None))
+    return dataclasses.replace(made_data(), test=examples, reader=dataclasses.replace(made_data().reader, patch_side=None))
 
 
 def test_padded_items_are_left_out() -> None:

@@ -106,17 +106,13 @@ def test_shuffled_labels_train_to_chance() -> None:
     assert abs(result.test.value - chance) < 5 * math.sqrt(chance * (1 - chance) / 1000)
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_the_same_seed_gives_the_same_bits(dropout: float) -> None:
-    (first, first_result), (again, again_result) = run(dropping(dropout)), run(dropping(dropout))
+def test_the_same_seed_gives_the_same_bits_and_another_another_order() -> None:
+    (first, first_result), (again, again_result) = run(dropping(0.3)), run(dropping(0.3))
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
     assert losses(first_result) == losses(again_result)
     assert first_result.test is not None
     assert again_result.test is not None
     assert torch.equal(first_result.test.items, again_result.test.items)
-
-
-def test_another_seed_takes_another_order() -> None:
     assert losses(run(seed=0)[1]) != losses(run(seed=1)[1])
 
 
@@ -233,8 +229,7 @@ def test_the_schedule_decides_the_rate_of_every_epoch(schedule: str, factors: li
         assert by_epoch == pytest.approx(factors)
 
 
-@pytest.mark.parametrize("bad_epoch", [1, 3])
-@pytest.mark.parametrize(("factor", "problem"), [(float("nan"), "the loss is nan"), (1e6, "in the first step")])
+@pytest.mark.parametrize(("bad_epoch", "factor", "problem"), [(1, float("nan"), "the loss is nan"), (3, 1e6, "in the first step")])
 def test_divergence_names_its_epoch_and_keeps_those_before(bad_epoch: int, factor: float, problem: str) -> None:
     """A loss that is no number, or that is finite and more than ten times the first."""
     model = build()
@@ -302,25 +297,19 @@ def test_bf16_autocast_learns_and_keeps_fp32_weights() -> None:
     assert losses(result) != losses(run()[1])
 
 
-def test_progress_tells_epoch_loss_score_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "MESSAGE_EVERY_S", 0.0)
+def test_progress_tells_epoch_loss_and_score_and_nothing_within_the_first_second(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     with listening(told.append):
+        monkeypatch.setattr(loop, "MESSAGE_EVERY_S", 1e6)
+        run()
+        assert told == []
+        monkeypatch.setattr(loop, "MESSAGE_EVERY_S", 0.0)
         _, result = run(changed(epochs=2))
     assert len(told) == 10
     assert told[0].startswith("epoch 1 of 2, loss 1.")
     assert "validation" not in told[4]
-    assert told[5].startswith("epoch 2 of 2, loss")
     assert f"validation {result.epochs[0].validation:.3f}" in told[5]
     assert " left" not in told[-1]  # nothing is left but the scores
-
-
-def test_nothing_is_told_within_the_first_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "MESSAGE_EVERY_S", 1e6)
-    told: list[str] = []
-    with listening(told.append):
-        run()
-    assert told == []
 
 
 @pytest.mark.parametrize("field", ["epochs", "batch_size", "accumulate"])
