@@ -13,16 +13,14 @@ import torch
 
 from bench.metrics import profile
 from bench.planning.flags import read_flags, to_request
-from bench.spec import Cell, Job, ModelSpec, Settings, Workload
-from models.layers.shape import Shape
+from tests.made_jobs import small_job, small_model
 
 
 def traced(folder: Path, **work: Any) -> list[dict[str, Any]]:
-    model = ModelSpec(name="gmlp", family="gmlp", shape=Shape(seq_len=17, width=16, depth=1, heads=1, ffn_width=32))
-    cell = Cell(model=model, workload=Workload(batch_size=2, attention="none", **work))
-    job = Job(cell=cell, metric="profile", repeat=0, settings=Settings(), scratch=str(folder / "checkpoints"))
+    work = {"batch_size": 2, "attention": "none", **work}
+    job = small_job("profile", small_model("gmlp"), work=work, scratch=str(folder / "checkpoints"))
     name = profile.measure(job).values["trace"]
-    assert name == f"traces/{cell.cell_id}.json.gz"
+    assert name == f"traces/{job.cell.cell_id}.json.gz"
     events: list[dict[str, Any]] = json.loads(gzip.decompress((folder / name).read_bytes()))["traceEvents"]
     return [event for event in events if event.get("ph") == "X"]
 
@@ -53,10 +51,6 @@ def test_nvtx_ranges_open_and_close_in_pairs(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_flag_adds_the_metric_once() -> None:
-    assert to_request(dataclasses.replace(read_flags({"models": "vit", "seq": "17", "metrics": "params"}), profile=True)).metrics == (
-        "params",
-        "profile",
-    )
-    assert to_request(
-        dataclasses.replace(read_flags({"models": "vit", "seq": "17", "metrics": "params,profile"}), profile=True)
-    ).metrics == ("params", "profile")
+    for asked in ("params", "params,profile"):
+        flags = dataclasses.replace(read_flags({"models": "vit", "seq": "17", "metrics": asked}), profile=True)
+        assert to_request(flags).metrics == ("params", "profile")
