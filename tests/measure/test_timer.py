@@ -37,18 +37,12 @@ def timed(cost_s: Callable[[], float]) -> Timing:
     return time_call(call, WallStopwatch(clock))
 
 
-@pytest.mark.parametrize("cost_s", [2e-7, 1e-5, 1e-3, 0.5])
+@pytest.mark.parametrize("cost_s", [2e-7, 1e-6, 1e-3, 0.5])
 def test_a_planted_cost_comes_back_within_the_share_that_the_timer_may_take(cost_s: float) -> None:
     timing = timed(lambda: cost_s)
     median = statistics.median(timing.wall_s)
     assert median == pytest.approx(cost_s, rel=2 * Rules().timer_share)
-
-
-def test_the_harness_takes_less_than_one_percent_of_the_timed_region() -> None:
-    for cost_s in (1e-6, 1e-4, 1e-2):
-        timing = timed(lambda cost_s=cost_s: cost_s)  # type: ignore[misc]
-        overhead = statistics.median(timing.wall_s) - cost_s
-        assert overhead / cost_s < 0.01
+    assert 0 <= median - cost_s < 0.01 * cost_s
 
 
 def test_short_calls_are_looped_and_long_ones_are_not() -> None:
@@ -124,7 +118,7 @@ def test_a_planted_slowdown_of_five_percent_is_detected_at_the_default_rounds() 
     assert missed <= 1
 
 
-@pytest.mark.parametrize(("uncounted", "cold"), [(1, 1), (3, 3), (3, 1)])
+@pytest.mark.parametrize(("uncounted", "cold"), [(1, 1), (3, 1)])
 def test_bursts_leave_out_the_calls_that_find_cold_caches(uncounted: int, cold: int) -> None:
     """The first calls after another's turn take nine times as long."""
     clock, calls = FakeClock(), 0
