@@ -85,17 +85,6 @@ def test_every_member_has_one_burst_in_each_block_and_their_order_changes() -> N
     assert len(set(blocks)) > 2
 
 
-def test_the_order_is_that_of_the_seed_the_group_and_the_round() -> None:
-    def order(**changes: int) -> list[str]:
-        log: list[str] = []
-        take_turns([Planted(name, log, job=job(**changes)) for name in "abcd"])
-        return bursts(log)
-
-    assert order() == order()
-    assert order() != order(repeat=1)
-    assert order() != order(seed=1)
-
-
 @pytest.mark.parametrize(
     ("turn", "number", "status", "num_bursts"),
     [("begin", 0, "out_of_memory", 0), ("burst", 1, "killed", 1), ("burst", 4, "timed_out", 4), ("end", 0, "failed", BLOCKS)],
@@ -157,16 +146,11 @@ def test_the_next_waits_until_the_one_before_stands_still(slept: list[float]) ->
     waited = len(slept)
     assert stands_still(spinning)
     assert len(slept) == waited + 1
-
-
-def test_who_never_stands_still_is_waited_for_no_longer_than_a_second(slept: list[float]) -> None:
+    assert stands_still(Planted("a", [], clock=lambda: 0.04 * sum(slept)))  # a little processor time is no work
+    assert not stands_still(Planted("a", [], clock=lambda: 0.06 * sum(slept)))
+    slept.clear()
     assert not stands_still(Planted("a", [], clock=lambda: sum(slept)))
     assert interleave.MAX_WAIT_S <= sum(slept) < interleave.MAX_WAIT_S + 0.01
-
-
-def test_a_little_processor_time_is_no_work(slept: list[float]) -> None:
-    assert stands_still(Planted("a", [], clock=lambda: 0.04 * sum(slept)))
-    assert not stands_still(Planted("a", [], clock=lambda: 0.06 * sum(slept)))
 
 
 def test_a_member_that_is_gone_or_tells_no_time_is_not_waited_for(slept: list[float]) -> None:
@@ -196,10 +180,14 @@ def test_members_of_one_process_take_turns_and_one_that_cannot_be_built_leaves_t
 
 
 def test_who_starts_first_and_every_block_is_drawn_and_turned_round_in_the_next_round() -> None:
-    starts, blocks = [], []
-    for repeat in range(8):
+    def logged(repeat: int, seed: int = 0) -> list[str]:
         log: list[str] = []
-        take_turns([Planted(name, log, job=job(repeat=repeat)) for name in "abcd"])
+        take_turns([Planted(name, log, job=job(repeat=repeat, seed=seed)) for name in "abcd"])
+        return log
+
+    assert bursts(logged(0)) == bursts(logged(0)) != bursts(logged(0, seed=1))
+    starts, blocks = [], []
+    for log in map(logged, range(8)):
         starts.append("".join(entry.removeprefix("begin ") for entry in log if entry.startswith("begin")))
         blocks.append(["".join(bursts(log)[place : place + 4]) for place in range(0, 4 * BLOCKS, 4)])
     assert all(even == odd[::-1] for even, odd in zip(starts[::2], starts[1::2], strict=True))

@@ -33,19 +33,6 @@ def stored(name: str, plan: Plan, latency_ms: float = 1.0, environment: Mapping[
     return stored_run(plan, lambda job: measured(job, latency_ms), name=name, environment=environment)
 
 
-def test_one_run_is_itself() -> None:
-    run = stored("a", planned())
-    assert merge_runs([run]) is run
-
-
-def test_other_lengths_of_one_machine_become_one_table() -> None:
-    runs = [stored("a", planned(seq="17,65")), stored("b", planned(seq="257"))]
-    rows = rows_of_runs(runs)
-    assert sorted(set(rows["seq_len"])) == [17, 65, 257]
-    assert set(rows["status"]) == {"measured"}
-    assert set(rows["num_rounds"]) == {ROUNDS}
-
-
 def test_the_order_in_which_runs_are_given_does_not_matter() -> None:
     first, second = (
         stored(name, dataclasses.replace(planned(seq=seq), created=created))
@@ -54,6 +41,9 @@ def test_the_order_in_which_runs_are_given_does_not_matter() -> None:
     assert merge_runs([second, first]) == merge_runs([first, second])
     assert rows_of_runs([second, first]).equals(rows_of_runs([first, second]))
     assert merge_runs([second, first]).folder.name == "b"
+    assert merge_runs([first]) is first
+    rows = rows_of_runs([first, second])
+    assert (sorted(set(rows["seq_len"])), set(rows["status"]), set(rows["num_rounds"])) == ([17, 65, 257], {"measured"}, {ROUNDS})
 
 
 def test_a_cell_of_both_has_the_rounds_of_both_and_they_stay_apart() -> None:

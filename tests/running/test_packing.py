@@ -92,13 +92,6 @@ def test_a_writer_unpacks_and_what_it_packs_again_is_equal(run: Path) -> None:
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
 
 
-def test_a_line_appended_to_a_packed_run_follows_the_others(run: Path) -> None:
-    with RecordWriter(run) as writer:
-        writer.append(made_record(2))
-    assert (run / RECORDS).read_bytes() == LINES + line_of(made_record(2))
-    assert read_records(run / RECORDS) == [*READ, made_record(2)]
-
-
 BESIDE = {
     "equal": (LINES, LINES),
     "nothing yet": (b"", LINES),

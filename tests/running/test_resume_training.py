@@ -105,6 +105,9 @@ def test_an_interrupted_training_ends_with_the_bits_of_an_undisturbed_one(
     case_name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, undisturbed: dict[str, Any]
 ) -> None:
     checkpoint = interrupt_at(CASES[case_name].steps_per_epoch + 1, monkeypatch, case_name, tmp_path / "state.pt")
+    state = checkpoint.read()
+    assert state is not None
+    assert min(state["elapsed_s"], state["steps_s"]) > 0.0
     restored: list[int] = []
     restore = Training.restore
 
@@ -113,7 +116,10 @@ def test_an_interrupted_training_ends_with_the_bits_of_an_undisturbed_one(
         restore(training, state)
 
     monkeypatch.setattr(Training, "restore", restore_and_note)
-    assert differences(summary_of(*run_case(CASES[case_name], checkpoint)), undisturbed[case_name]) == []
+    weights, result = run_case(CASES[case_name], checkpoint)
+    assert differences(summary_of(weights, result), undisturbed[case_name]) == []
+    assert result.train_s > state["elapsed_s"]  # the clock goes on where it stood
+    assert result.epochs[1].steps_s > state["steps_s"]
     assert restored == [CASES[case_name].steps_per_epoch + 1]
 
 
@@ -144,17 +150,6 @@ def test_the_weights_of_the_best_epoch_are_those_of_the_state(tmp_path: Path) ->
     assert all(torch.equal(weights[name], value) for name, value in changed.items())
 
 
-def test_the_clock_goes_on_where_it_stood(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    checkpoint = interrupt_at(7, monkeypatch, "plain", tmp_path / "state.pt")
-    state = checkpoint.read()
-    assert state is not None
-    assert state["elapsed_s"] > 0.0
-    assert state["steps_s"] > 0.0
-    _, result = run_case(CASES["plain"], checkpoint)
-    assert result.train_s > state["elapsed_s"]
-    assert result.epochs[1].steps_s > state["steps_s"]
-
-
 def test_a_finished_training_is_scored_again_and_not_trained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     checkpoint = Checkpoint(path=tmp_path / "state.pt", identity=IDENTITY, every_s=0.0)
     first = summary_of(*run_case(CASES["plain"], checkpoint))
@@ -172,15 +167,10 @@ def test_a_torn_file_is_no_state_and_training_starts_anew(
     for kept_bytes in (0, 10, 2000):
         checkpoint.path.write_bytes(whole[:kept_bytes])
         assert checkpoint.read() is None
-    assert not differences(summary_of(*run_case(CASES["plain"], checkpoint)), undisturbed["plain"])
-
-
-def test_a_file_of_something_else_is_no_state(tmp_path: Path) -> None:
-    checkpoint = Checkpoint(path=tmp_path / "state.pt", identity=IDENTITY)
-    assert checkpoint.read() is None
     for other in ([1, 2], {"weights": 1}, torch.zeros(2)):
         torch.save(other, checkpoint.path)
         assert checkpoint.read() is None
+    assert not differences(summary_of(*run_case(CASES["plain"], checkpoint)), undisturbed["plain"])
 
 
 class Malicious:
@@ -228,8 +218,9 @@ def test_seed_recipe_data_and_threads_are_part_of_the_identity() -> None:
         torch.set_num_threads(1)
 
 
-def test_what_a_job_saves_it_can_read_again(tmp_path: Path) -> None:
+def test_what_a_job_saves_it_can_read_again_and_no_other_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Safe loading refuses every type of its own, such as that of torch's version."""
+    assert _checkpoint(made_job(scratch=""), 0, "data") is None
     job = made_job(scratch=str(tmp_path))
     checkpoint = _checkpoint(job, 0, "data")
     assert checkpoint is not None
@@ -240,6 +231,10 @@ def test_what_a_job_saves_it_can_read_again(tmp_path: Path) -> None:
     assert other is not None
     assert again.read() == {"step": 3}
     assert other.read() is None
+    monkeypatch.setattr("bench.measure.training_code.training_version", lambda _: "other")
+    changed = _checkpoint(job, 0, "data")
+    assert changed is not None
+    assert changed.read() is None
 
 
 def test_another_machine_goes_on_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,18 +254,6 @@ def test_another_machine_goes_on_and_is_named(tmp_path: Path, monkeypatch: pytes
     assert later.hosts == ["a CPU, boot one", "a CPU, boot two"]
 
 
-def test_other_training_code_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = made_job(scratch=str(tmp_path))
-    before = _checkpoint(job, 0, "data")
-    assert before is not None
-    before.every_s = 0.0
-    assert before.save_if_due(lambda: {"step": 3})
-    monkeypatch.setattr("bench.measure.training_code.training_version", lambda _: "other")
-    after = _checkpoint(job, 0, "data")
-    assert after is not None
-    assert after.read() is None
-
-
 def test_a_slow_save_makes_the_next_one_rarer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("bench.training.checkpoint.time.monotonic", lambda: now[0])
@@ -284,12 +267,10 @@ def test_a_slow_save_makes_the_next_one_rarer(tmp_path: Path, monkeypatch: pytes
     assert checkpoint.save_if_due(slow_state)
     now[0] += 299
     assert not checkpoint.save_if_due(slow_state)
+    assert checkpoint.read() == {"step": 1}
     now[0] += 1
     assert checkpoint.save_if_due(slow_state)
-
-
-def test_without_a_scratch_folder_nothing_is_kept() -> None:
-    assert _checkpoint(made_job(scratch=""), 0, "data") is None
+    assert [path.name for path in tmp_path.iterdir()] == ["state.pt"]
 
 
 def test_a_disk_that_refuses_is_told_and_training_goes_on(tmp_path: Path) -> None:
@@ -300,13 +281,3 @@ def test_a_disk_that_refuses_is_told_and_training_goes_on(tmp_path: Path) -> Non
         assert not checkpoint.save_if_due(lambda: {"step": 1})
     assert "could not write a checkpoint" in told[0]
     assert checkpoint.read() is None
-
-
-def test_nothing_is_saved_before_it_is_due(tmp_path: Path) -> None:
-    checkpoint = Checkpoint(path=tmp_path / "folder" / "state.pt", identity=IDENTITY, every_s=1e6)
-    assert not checkpoint.save_if_due(dict)
-    assert not checkpoint.path.parent.exists()
-    checkpoint.every_s = 0.0
-    assert checkpoint.save_if_due(lambda: {"step": 1})
-    assert checkpoint.read() == {"step": 1}
-    assert [path.name for path in checkpoint.path.parent.iterdir()] == ["state.pt"]

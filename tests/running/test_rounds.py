@@ -11,7 +11,7 @@ import pytest
 
 from bench import cli
 from bench.planning.build import build_plan
-from bench.planning.jobs import RETRIES, batches, expected_jobs, further_rounds, is_complete, jobs, missing_jobs
+from bench.planning.jobs import RETRIES, expected_jobs, further_rounds, is_complete, jobs, missing_jobs
 from bench.planning.timing import LATENCY, PILOT
 from bench.running import runner
 from bench.running.executors import inline
@@ -82,17 +82,12 @@ WHOLE_ROUNDS = [(LATENCY, r, PER_ROUND) for r in range(ROUNDS)]
 
 def test_pilots_come_first_and_are_discarded(machine: Machine, folder: Path) -> None:
     machine.how = lambda job: measured(job, 50.0 if job.metric == PILOT else 2.0)
-    result = run(planned(), folder)
+    result = run(planned(metrics="params,latency"), folder)
     assert result.complete
-    assert machine.shape() == [*PILOTS, *WHOLE_ROUNDS]
+    assert machine.shape() == [*[("params", 0, 1)] * 3, *PILOTS, *WHOLE_ROUNDS]
     rows = rows_of(result.stored)
     assert rows["latency_ms"].tolist() == pytest.approx([2.0] * 3)
     assert not [column for column in rows.columns if "pilot" in column or column in ("call_s", "peak_bytes")]
-
-
-def test_what_is_done_once_comes_before_pilots(machine: Machine, folder: Path) -> None:
-    run(planned(metrics="params,latency"), folder)
-    assert [metric for metric, _, _ in machine.shape()] == ["params"] * 3 + [PILOT] * 3 + [LATENCY] * ROUNDS
 
 
 def test_bursts_are_those_that_the_pilots_ask_for(machine: Machine, folder: Path) -> None:
@@ -131,12 +126,6 @@ def interrupted(plan: Plan, folder: Path, machine: Machine, num_records: int) ->
     found = read_run(folder).records
     assert len(found) == num_records
     return found
-
-
-def test_an_interrupt_among_pilots_runs_the_others_and_no_round_before_them(machine: Machine, folder: Path) -> None:
-    interrupted(planned(), folder, machine, 2)
-    assert run(planned(), folder).complete
-    assert machine.shape() == [(PILOT, 0, 1), *WHOLE_ROUNDS]
 
 
 def test_an_interrupt_between_pilots_and_rounds_keeps_the_pilots(machine: Machine, folder: Path) -> None:
@@ -297,16 +286,6 @@ def test_a_hopeless_member_is_left_out_of_later_rounds(machine: Machine, folder:
     assert result.complete
     assert num_missing(result.stored) == 0
     assert rows_of(result.stored).set_index("model").loc["gmlp", "status"] == "timed_out"
-
-
-def test_neighbours_of_one_group_and_round_are_a_batch() -> None:
-    plan = planned(seq="17,18", metrics="params,latency,ceiling")
-    found = list(batches(jobs(plan)))
-    assert [job for batch in found for job in batch] == jobs(plan)
-    for batch in found:
-        assert len({(job.group, job.repeat) for job in batch}) == 1
-        assert batch[0].group or len(batch) == 1
-    assert len([batch for batch in found if batch[0].group]) == 2 * ROUNDS
 
 
 def old_records(plan: Plan, num_rounds: int) -> list[Record]:

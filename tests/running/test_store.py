@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from bench.errors import one_line
 from bench.running.store import CORRUPT, RECORDS, RecordWriter, line_of, read_environment, read_plan, read_records
-from bench.serialize import canonical_json, content_id, from_json, to_json
+from bench.serialize import content_id
 from bench.spec import RECORD_SCHEMA, Outcome, Record, RequestError
 
 FUZZED = settings(max_examples=int(os.environ.get("BENCH_FUZZ", "60")))
@@ -58,13 +58,6 @@ def record(repeat: int, **values: float) -> Record:
     )
 
 
-def test_what_is_appended_is_read_back(tmp_path: Path) -> None:
-    with RecordWriter(tmp_path) as writer:
-        for repeat in range(3):
-            writer.append(record(repeat))
-    assert read_records(tmp_path / RECORDS) == [record(r) for r in range(3)]
-
-
 def test_an_error_that_names_a_file_outside_unicode_is_read_back(tmp_path: Path) -> None:
     reason = one_line(ValueError("cannot read " + os.fsdecode(b"a\xffb")))
     with RecordWriter(tmp_path) as writer:
@@ -88,13 +81,6 @@ def test_a_torn_tail_is_dropped_wherever_it_was_torn(cut: int, tmp_path_factory:
     assert read_records(folder / RECORDS) == [record(0), record(1), record(2)]
 
 
-def test_a_corrupt_line_in_the_middle_is_refused_by_number(tmp_path: Path) -> None:
-    good = line_of(record(0))
-    (tmp_path / RECORDS).write_bytes(good + good[:40] + b"\n" + good)
-    with pytest.raises(RequestError, match="line 2, is corrupt"):
-        read_records(tmp_path / RECORDS)
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -106,11 +92,6 @@ def test_what_is_json_but_no_record_is_refused(line: str, tmp_path: Path) -> Non
     (tmp_path / RECORDS).write_text(line + "\n")
     with pytest.raises(RequestError, match="line 1, is corrupt"):
         read_records(tmp_path / RECORDS)
-
-
-def test_a_second_writer_is_refused(tmp_path: Path) -> None:
-    with RecordWriter(tmp_path), pytest.raises(RequestError, match="another process"), RecordWriter(tmp_path):
-        pass
 
 
 def test_a_writer_that_waited_at_a_file_since_replaced_locks_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,14 +159,6 @@ def test_a_broken_plan_is_refused(content: str, tmp_path: Path) -> None:
         read_plan(tmp_path / "plan.json")
 
 
-def test_json_has_one_form_per_value() -> None:
-    first = canonical_json(record(1, b=2.0, a=1.0))
-    assert json.loads(first) == to_json(record(1, a=1.0, b=2.0))
-    assert first == canonical_json(from_json(Record, json.loads(first)))
-    with pytest.raises(ValueError, match="JSON compliant"):
-        canonical_json(record(1, a=float("nan")))
-
-
 def test_what_a_record_is_made_of_changes_with_its_schema_only() -> None:
     fields = {kind.__name__: {f.name: str(f.type) for f in dataclasses.fields(kind)} for kind in (Record, Outcome)}
     assert content_id(fields) == SHAPE_OF_SCHEMA[RECORD_SCHEMA]
@@ -217,14 +190,6 @@ def test_whatever_a_line_holds_is_a_record_or_refused(line: bytes, tmp_path_fact
         warnings.simplefilter("ignore")
         with pytest.raises(RequestError, match="is corrupt"):
             read_records(path)
-
-
-def test_a_later_line_of_the_same_job_takes_the_place_of_the_earlier(tmp_path: Path) -> None:
-    with RecordWriter(tmp_path) as writer:
-        for latency in (1.0, 2.0):
-            writer.append(record(0, latency_ms=latency))
-        writer.append(record(1))
-    assert read_records(tmp_path / RECORDS) == [record(0, latency_ms=2.0), record(1)]
 
 
 def test_corrupt_lines_are_put_aside_as_they_are(tmp_path: Path) -> None:

@@ -96,11 +96,6 @@ def test_a_job_that_ends_by_itself_answers_its_outcome_to_a_burst(prepared: list
     assert prepared
 
 
-def test_the_end_of_the_input_ends_it(prepared: list[Job]) -> None:
-    assert answers(to_json(job()), True) == [None, None]
-    assert prepared
-
-
 def test_a_job_without_a_group_is_run(prepared: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "run_job", lambda job: Outcome(status=MEASURED, values={"metric": job.metric}))
     (outcome,) = answers(to_json(job("pilot", group="")))
