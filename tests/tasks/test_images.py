@@ -58,7 +58,9 @@ def test_an_image_is_resized_by_its_shorter_edge_and_its_middle_kept(folder: Pat
     thirds = np.zeros((4, 12, 3), dtype=np.uint8)
     thirds[:, 4:8] = (7, 8, 9)
     Image.fromarray(thirds).save(folder / "test/cat/d.png")
-    first = load(f"images:{folder}+side=4").test.inputs[0]
+    Image.new("L", (6, 6), 99).save(folder / "test/dog/e.png")  # grey images become RGB
+    first, grey = load(f"images:{folder}+side=4").test.inputs
+    assert grey.unique().tolist() == [99]
     assert first.shape == (3, 4, 4)
     assert first.flatten(1).unique(dim=1).flatten().tolist() == [7, 8, 9]
 
@@ -69,11 +71,6 @@ def test_linked_folders_are_counted_as_they_are_read(folder: Path, tmp_path: Pat
     assert images.info(choose(f"images:{folder}")).num_train == len(load(f"images:{folder}").train.targets) == 4
 
 
-def test_grey_images_become_rgb(folder: Path) -> None:
-    Image.new("L", (6, 6), 99).save(folder / "test/cat/d.png")
-    assert load(f"images:{folder}").test.inputs[0].unique().tolist() == [99]
-
-
 def test_val_beside_test_is_for_validation(folder: Path) -> None:
     for name in ("cat", "dog"):
         save(folder / f"val/{name}/f.png", (1, 2, 3))
@@ -82,13 +79,11 @@ def test_val_beside_test_is_for_validation(folder: Path) -> None:
     assert splits.validation is not None
     assert splits.validation.inputs[:, :, 0, 0].tolist() == [[1, 2, 3]] * 2
     assert len(splits.test.targets) == 2
-
-
-def test_val_without_test_is_for_testing(folder: Path) -> None:
-    (folder / "test").rename(folder / "val")
+    (folder / "test").rename(folder / "elsewhere")  # without it, val is for testing
     info = images.info(choose(f"images:{folder}"))
     assert (info.num_validation, info.num_test) == (0, 2)
     assert load(f"images:{folder}").validation is None
+    assert images.EXTENSIONS == IMG_EXTENSIONS
 
 
 def test_what_is_wrong_with_a_folder_is_named(folder: Path, tmp_path: Path) -> None:
@@ -114,7 +109,3 @@ def test_a_file_that_is_no_image_is_named(folder: Path, kept: int) -> None:
     with pytest.raises(RequestError, match=str(torn)) as raised:
         load(f"images:{folder}")
     assert "\n" not in str(raised.value)
-
-
-def test_files_are_counted_by_torchvisions_endings() -> None:
-    assert images.EXTENSIONS == IMG_EXTENSIONS

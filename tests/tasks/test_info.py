@@ -21,17 +21,11 @@ def with_reads(reads: Images | Sequences, answers: str = "class") -> TaskInfo:
     return TaskInfo(name="made", summary="", source="", reads=reads, answers=answers, num_classes=10, chance=0.1, num_train=40, num_test=20)
 
 
-def test_a_plain_name_chooses_the_defaults() -> None:
+def test_a_name_chooses_the_defaults_but_for_the_options_that_follow_it() -> None:
     choice = choose("copy")
     assert (choice.text, choice.name, choice.argument) == ("copy", "copy", "")
     assert choice.options == {"items": 20_000, "test_items": 2_000, "seed": 0, "symbols": 16, "form": "blank", "learn_up_to": 0}
-
-
-def test_options_are_set_by_name_and_the_others_stay() -> None:
-    assert choose("copy+symbols=8+items=50").options == {**choose("copy").options, "items": 50, "symbols": 8}
-
-
-def test_an_argument_may_hold_colons_and_be_followed_by_options() -> None:
+    assert choose("copy+symbols=8+items=50").options == {**choice.options, "items": 50, "symbols": 8}
     choice = choose("text:C:/made folder/a.csv+text_column=a b:c")
     assert (choice.name, choice.argument) == ("text", "C:/made folder/a.csv")
     assert choice.options["text_column"] == "a b:c"

@@ -65,18 +65,16 @@ def test_columns_are_named_and_numbers_are_sorted_as_numbers(tmp_path: Path, end
 
 
 @pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
-def test_texts_are_read_as_written(tmp_path: Path, ending: str) -> None:
+def test_texts_are_read_as_written_and_an_empty_one_is_one_space(tmp_path: Path, ending: str) -> None:
     odd = ["NA", "007", 'said "no", twice', "2024-01-01", "null", "two\nlines", "1e5", "  "]
     table = pd.DataFrame({"text": odd, "label": ["a", "b"] * 4, "split": ["train"] * 7 + ["test"]})
     splits = load_splits(write(table, tmp_path / f"odd{ending}"), num_tokens=32)
     assert texts_of(splits, "train") + texts_of(splits, "test") == odd
-
-
-def test_one_quotation_mark_swallows_no_rows_of_tsv(tmp_path: Path) -> None:
-    path = tmp_path / "reviews.tsv"
-    path.write_text("text\tlabel\tsplit\n" + '"open\ta\ttrain\n' + "x\tb\ttest\n")
-    splits = load_splits(f"text:{path}", num_tokens=8)
-    assert texts_of(splits, "train") == ['"open']
+    splits = load_splits(write(ROWS.assign(text=["", *ROWS["text"][1:]]), tmp_path / f"empty{ending}"), num_tokens=8)
+    assert splits.train.lengths is not None
+    assert (splits.train.lengths[0].item(), texts_of(splits, "train")[0]) == (1, " ")
+    (tmp_path / "open.tsv").write_text("text\tlabel\tsplit\n" + '"open\ta\ttrain\n' + "x\tb\ttest\n")
+    assert texts_of(load_splits(f"text:{tmp_path / 'open.tsv'}", num_tokens=8), "train") == ['"open']  # one quotation mark swallows no rows
 
 
 def test_lines_of_json_may_lack_fields_but_not_labels(tmp_path: Path) -> None:
@@ -95,13 +93,6 @@ def test_lines_of_json_may_lack_fields_but_not_labels(tmp_path: Path) -> None:
         load_splits(f"text:{path}", num_tokens=4)
 
 
-def test_an_empty_text_is_one_space(tmp_path: Path) -> None:
-    table = ROWS.assign(text=["", *ROWS["text"][1:]])
-    splits = load_splits(write(table, tmp_path / "reviews.csv"), num_tokens=8)
-    assert splits.train.lengths is not None
-    assert (splits.train.lengths[0].item(), texts_of(splits, "train")[0]) == (1, " ")
-
-
 def test_a_file_that_was_written_again_is_counted_again(tmp_path: Path) -> None:
     path = tmp_path / "reviews.csv"
     choice = choose(write(ROWS, path))
@@ -109,12 +100,6 @@ def test_a_file_that_was_written_again_is_counted_again(tmp_path: Path) -> None:
     write(pd.concat([ROWS, ROWS]), path)
     os.utime(path, ns=(1, 1))
     assert text.info(choice).num_train == 20
-
-
-def test_a_file_is_found_from_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    write(ROWS, tmp_path / "reviews.csv")
-    assert text.info(choose("text:~/reviews.csv")).num_test == 2
 
 
 @pytest.mark.parametrize("name", ["reviews.xlsx", "reviews.parquet.gz"])

@@ -9,7 +9,6 @@ import torch
 
 from bench.spec import RequestError
 from bench.tasks import DATA_VARIABLE, load_splits, require_data, trec
-from bench.tasks._info import Sequences, info_of
 from tests.contracts.made_data import text_of_bytes
 
 NAMES = ("ABBR:exp", "DESC:manner", "ENTY:cremat", "HUM:ind", "LOC:city", "NUM:dist")
@@ -38,14 +37,6 @@ def test_questions_become_bytes_with_their_coarse_class() -> None:
     assert splits.test.targets[:8].tolist() == [0, 1, 2, 3, 4, 5, 0, 1]
     assert splits.test.lengths is not None
     assert text_of_bytes(splits.test.inputs[0].numpy()) == "What is café 0 ?"
-
-
-def test_the_facts_need_no_data() -> None:
-    info = info_of("trec")
-    assert (info.num_classes, info.num_train, info.num_validation, info.num_test) == (6, 5452, 0, 500)
-    assert info.chance == pytest.approx(1 / 6)
-    assert info.reads == Sequences(vocab_size=257)
-    assert info_of("trec+tokenizer=bpe+vocab_size=500").reads == Sequences(vocab_size=500)
 
 
 def test_byte_pairs_are_learned_from_the_training_questions(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
