@@ -1,113 +1,80 @@
-"""A training that was killed, wherever, and taken up again ends with the bits of one that was left alone."""
+"""A training that was cut off, wherever, and taken up again ends with the bits of one that was left alone.
+
+The real kill of a whole run that trains is in tests/training/test_killed_run.py.
+"""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-import json
+import math
 import os
 import pickle
-import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import nn
 
 from bench.metrics.accuracy import _checkpoint
 from bench.progress import listening
-from bench.spec import Cell, Job, ModelSpec, Recipe, Settings, Workload
+from bench.spec import Job, Recipe, Settings
+from bench.training import checkpoint as checkpoint_file
 from bench.training.checkpoint import Checkpoint
-from bench.training.loop import Training
-from models.layers.shape import Shape
-from tests.specimens import ROOT, environment_of
-from tests.training.resumable import CASES, EPOCHS, IDENTITY, MOMENTS, Kill, differences, run_case, summary_of
+from bench.training.loop import Training, TrainResult
+from tests.made_jobs import small_job
+from tests.training.small_trainings import IDENTITY, NUM_LEARNED, changed, differences, losses, run, run_until_cut_off, saved_at
+
+EPOCHS = 3
+CASES: dict[str, tuple[str, Recipe]] = {
+    "plain": ("gmlp", changed(epochs=EPOCHS)),
+    "dropout and plateau": ("vit", changed(epochs=EPOCHS, dropout=0.2, schedule="plateau", patience=0)),
+    "augmented": (
+        "gmlp",
+        changed(epochs=EPOCHS, augment=("crop", "flip", "randaugment", "mixup", "cutmix", "erasing"), dropout=0.1, accumulate=2),
+    ),
+    "bf16": ("vit", changed(epochs=EPOCHS, precision="bf16-autocast", schedule="constant", augment=("crop", "flip"), dropout=0.1)),
+}
+"""By name: the family, and the recipe."""
 
 
-def drawn_lives() -> dict[str, tuple[str, list[Kill]]]:
-    """By name: a case and its kills. Each case dies once at each of the moments, and once twice over, at drawn steps."""
-    draw = random.Random(20)
-    lives: dict[str, tuple[str, list[Kill]]] = {}
-    for case_name, case in CASES.items():
-        num_steps = EPOCHS * case.steps_per_epoch
-        for moment in MOMENTS:
-            # a state is torn while it is written, and lost with an epoch that was not scored: both are seen where every step is saved
-            saved_every = draw.randint(1, 3) if moment in ("before", "update", "after") else 1
-            lives[f"{case_name} {moment}"] = (case_name, [Kill(step=draw.randrange(num_steps), moment=moment, saved_every=saved_every)])
-        steps = sorted(draw.sample(range(num_steps), 2))
-        lives[f"{case_name} twice"] = (case_name, [Kill(step=step, moment="after") for step in steps])
-    return lives
+def run_case(name: str, checkpoint: Checkpoint | None = None) -> tuple[nn.Module, TrainResult]:
+    family, recipe = CASES[name]
+    return run(recipe, family, checkpoint)
 
 
-LIVES = drawn_lives()
-
-
-@pytest.fixture(scope="module")
-def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder in which all lives have been lived."""
-    folder = tmp_path_factory.mktemp("lives")
-    asked = [{"name": name, "case": case, "kills": [dataclasses.asdict(kill) for kill in kills]} for name, (case, kills) in LIVES.items()]
-    (folder / "lives.json").write_text(json.dumps(asked))
-    command = [sys.executable, "-m", "tests.training.resumable", str(folder)]
-    ran = subprocess.run(command, cwd=ROOT, env=environment_of(ROOT), capture_output=True, text=True, timeout=300, check=False)
-    assert ran.returncode == 0, ran.stderr
-    return folder
-
-
-@pytest.fixture(scope="module")
-def undisturbed() -> dict[str, dict[str, Any]]:
-    return {name: summary_of(*run_case(case, None)) for name, case in CASES.items()}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", LIVES)
-def test_a_killed_training_ends_with_the_bits_of_an_undisturbed_one(name: str, lived: Path, undisturbed: dict[str, Any]) -> None:
-    case_name, kills = LIVES[name]
-    found = torch.load(lived / f"{name}.pt", weights_only=True)
-    assert differences(found, undisturbed[case_name]) == []
-    assert found["began_at"] == kills[-1].last_saved(CASES[case_name].steps_per_epoch)
-    assert not list((lived / "checkpoints").glob(f".{name}.pt.*.tmp"))
-
-
-def test_what_is_compared_differs_between_trainings(undisturbed: dict[str, Any]) -> None:
-    """Weights that training leaves alone, or trainings that end alike, could not show that anything was restored."""
-    assert differences(undisturbed["dropout and plateau"], undisturbed["bf16"])
-    for summary in undisturbed.values():
-        assert len(set(summary["loss"])) == EPOCHS
-
-
-class InterruptedByTestError(Exception):
-    pass
-
-
-def interrupt_at(step: int, monkeypatch: pytest.MonkeyPatch, case_name: str, path: Path) -> Checkpoint:
-    """Train in this process until the step is reached, every step saved."""
-    checkpoint = Checkpoint(path=path, identity=IDENTITY, every_s=0.0)
-    learn = Training.learn
-
-    def learn_until(training: Training, chosen: Tensor) -> None:
-        if training.step == step:
-            raise InterruptedByTestError
-        learn(training, chosen)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Training, "learn", learn_until)
-        with pytest.raises(InterruptedByTestError):
-            run_case(CASES[case_name], checkpoint)
+def cut_off(name: str, path: Path, step: int) -> Checkpoint:
+    """What a training leaves that was cut off at that step, every step saved."""
+    family, recipe = CASES[name]
+    run_until_cut_off(recipe, family, checkpoint := saved_at(path), step)
     return checkpoint
 
 
-@pytest.mark.parametrize("case_name", CASES)
-def test_an_interrupted_training_ends_with_the_bits_of_an_undisturbed_one(
-    case_name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, undisturbed: dict[str, Any]
+@pytest.fixture(scope="module")
+def undisturbed() -> dict[str, tuple[nn.Module, TrainResult]]:
+    return {name: run_case(name) for name in CASES}
+
+
+Results = dict[str, tuple[nn.Module, TrainResult]]
+
+
+def test_what_is_compared_differs_between_trainings(undisturbed: Results) -> None:
+    """Weights that training leaves alone, or trainings that end alike, could not show that anything was restored."""
+    assert len(differences(undisturbed["dropout and plateau"], undisturbed["bf16"])) > 2
+    assert {len(set(losses(result))) for _, result in undisturbed.values()} == {EPOCHS}
+
+
+@pytest.mark.parametrize("place", [-1, 0, 1], ids=["before the end of an epoch", "after it", "in the next"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_training_that_was_cut_off_ends_with_the_bits_of_an_undisturbed_one(
+    name: str, place: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, undisturbed: Results
 ) -> None:
-    checkpoint = interrupt_at(CASES[case_name].steps_per_epoch + 1, monkeypatch, case_name, tmp_path / "state.pt")
+    recipe = CASES[name][1]
+    step = math.ceil(NUM_LEARNED / (recipe.batch_size * recipe.accumulate)) + place
+    checkpoint = cut_off(name, tmp_path / "state.pt", step)
     state = checkpoint.read()
     assert state is not None
-    assert min(state["elapsed_s"], state["steps_s"]) > 0.0
     restored: list[int] = []
     restore = Training.restore
 
@@ -116,51 +83,45 @@ def test_an_interrupted_training_ends_with_the_bits_of_an_undisturbed_one(
         restore(training, state)
 
     monkeypatch.setattr(Training, "restore", restore_and_note)
-    weights, result = run_case(CASES[case_name], checkpoint)
-    assert differences(summary_of(weights, result), undisturbed[case_name]) == []
-    assert result.train_s > state["elapsed_s"]  # the clock goes on where it stood
-    assert result.epochs[1].steps_s > state["steps_s"]
-    assert restored == [CASES[case_name].steps_per_epoch + 1]
+    found = run_case(name, checkpoint)
+    assert differences(found, undisturbed[name]) == []
+    assert restored == [step]
+    assert found[1].train_s > state["elapsed_s"] > 0.0  # the clock goes on where it stood
 
 
 @pytest.mark.parametrize("forgotten", ["model", "optimizer", "random", "loss_sum"])
 def test_a_state_that_forgets_something_does_not_end_alike(
-    forgotten: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, undisturbed: dict[str, Any]
+    forgotten: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, undisturbed: Results
 ) -> None:
     """The broken specimens: each part of the state decides bits of what follows."""
-    case_name = "dropout and plateau"
-    checkpoint = interrupt_at(6, monkeypatch, case_name, tmp_path / "state.pt")
+    name = "dropout and plateau"
+    checkpoint = cut_off(name, tmp_path / "state.pt", 6)
     restore = Training.restore
 
     def restore_but_that(training: Training, state: Any) -> None:
         restore(training, {**state, forgotten: copy.deepcopy(training.state()[forgotten])})
 
     monkeypatch.setattr(Training, "restore", restore_but_that)
-    assert differences(summary_of(*run_case(CASES[case_name], checkpoint)), undisturbed[case_name])
+    assert differences(run_case(name, checkpoint), undisturbed[name])
 
 
-def test_the_weights_of_the_best_epoch_are_those_of_the_state(tmp_path: Path) -> None:
-    checkpoint = Checkpoint(path=tmp_path / "state.pt", identity=IDENTITY, every_s=0.0)
-    run_case(CASES["plain"], checkpoint)
+def test_a_finished_training_is_scored_again_and_not_trained_and_keeps_the_weights_of_its_best_epoch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    checkpoint = saved_at(tmp_path / "state.pt")
+    first = run_case("plain", checkpoint)
+    monkeypatch.setattr(Training, "learn", None)
+    assert differences(run_case("plain", checkpoint), first) == []
     state = checkpoint.read()
     assert state is not None
-    changed = {name: value + 1 for name, value in state["best_weights"].items()}
-    assert checkpoint.save_if_due(lambda: {**state, "best_weights": changed})
-    weights, _ = run_case(CASES["plain"], checkpoint)
-    assert all(torch.equal(weights[name], value) for name, value in changed.items())
+    moved = {name: value + 1 for name, value in state["best_weights"].items()}
+    assert checkpoint.save_if_due(lambda: {**state, "best_weights": moved})
+    weights = run_case("plain", checkpoint)[0].state_dict()
+    assert all(torch.equal(weights[name], value) for name, value in moved.items())
 
 
-def test_a_finished_training_is_scored_again_and_not_trained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    checkpoint = Checkpoint(path=tmp_path / "state.pt", identity=IDENTITY, every_s=0.0)
-    first = summary_of(*run_case(CASES["plain"], checkpoint))
-    monkeypatch.setattr(Training, "learn", None)
-    assert not differences(summary_of(*run_case(CASES["plain"], checkpoint)), first)
-
-
-def test_a_torn_file_is_no_state_and_training_starts_anew(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, undisturbed: dict[str, Any]
-) -> None:
-    checkpoint = interrupt_at(7, monkeypatch, "plain", tmp_path / "state.pt")
+def test_a_torn_file_is_no_state_and_training_starts_anew(tmp_path: Path, undisturbed: Results) -> None:
+    checkpoint = cut_off("plain", tmp_path / "state.pt", 7)
     for change in ({"subject": "another"}, {"threads": 2}, {"torch": "1.0"}):
         assert Checkpoint(path=checkpoint.path, identity={**IDENTITY, **change}).read() is None
     whole = checkpoint.path.read_bytes()
@@ -170,7 +131,21 @@ def test_a_torn_file_is_no_state_and_training_starts_anew(
     for other in ([1, 2], {"weights": 1}, torch.zeros(2)):
         torch.save(other, checkpoint.path)
         assert checkpoint.read() is None
-    assert not differences(summary_of(*run_case(CASES["plain"], checkpoint)), undisturbed["plain"])
+    assert differences(run_case("plain", checkpoint), undisturbed["plain"]) == []
+
+
+def test_a_kill_while_a_state_is_written_leaves_the_one_before(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def tear_and_die(file_number: int) -> None:
+        os.ftruncate(file_number, os.fstat(file_number).st_size // 2)
+        raise KeyboardInterrupt
+
+    checkpoint = saved_at(tmp_path / "state.pt")
+    assert checkpoint.save_if_due(lambda: {"step": 1})
+    monkeypatch.setattr(checkpoint_file.os, "fsync", tear_and_die)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint.save_if_due(lambda: {"step": 2})
+    assert checkpoint.read() == {"step": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["state.pt"]
 
 
 class Malicious:
@@ -192,8 +167,7 @@ def test_a_malicious_file_is_refused_and_not_executed(save: Any, tmp_path: Path)
 
 
 def made_job(**changes: Any) -> Job:
-    model = ModelSpec(name="vit", family="vit", shape=Shape(seq_len=5, width=8, depth=1, heads=2, ffn_width=16))
-    job = Job(cell=Cell(model=model, workload=Workload(task="digits")), metric="accuracy", repeat=0, recipe=Recipe(), scratch="folder")
+    job = small_job("accuracy", work={"task": "digits"}, recipe=Recipe(), scratch="folder")
     return dataclasses.replace(job, **changes)
 
 

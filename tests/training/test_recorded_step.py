@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import gc
 import itertools
-import math
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -19,9 +18,9 @@ from bench.measure.engines import graph
 from bench.metrics import accuracy
 from bench.spec import Recipe
 from bench.tasks import IGNORED
-from bench.tasks._info import CLASS, TOKEN_CLASS, TOKEN_VALUE, info_of
+from bench.tasks._info import CLASS, TOKEN_CLASS, info_of
 from bench.training import loop
-from bench.training.checkpoint import Checkpoint, random_state
+from bench.training.checkpoint import random_state
 from bench.training.data import TrainingData
 from bench.training.decoding import score
 from bench.training.loop import Training, train
@@ -31,8 +30,7 @@ from bench.training.teacher import ConvolutionalNetwork
 from models.layers.shape import Interface
 from tests.made_jobs import small_job, small_model
 from tests.training import tape
-from tests.training.resumable import IDENTITY, NUM_CLASSES, SEED, build, made_data
-from tests.training.small_trainings import changed, losses, run, run_until_cut_off, same_bits
+from tests.training.small_trainings import NUM_CLASSES, SEED, build, changed, losses, made_data, run, run_until_cut_off, same_bits, saved_at
 from tests.training.test_loop import Scripted, run_script
 
 CLOSE = 1e-4
@@ -113,16 +111,6 @@ def test_running_statistics_are_those_of_eager_steps() -> None:
     assert same_bits(*models)
 
 
-def test_the_first_loss_is_kept_while_replays_overwrite_theirs() -> None:
-    training = fresh()
-    found = []
-    for chosen in training._order()[:3]:
-        training.learn(chosen)
-        found.append(float(training.first_loss))
-    assert float(training.loss_sum) / 24 != found[0]
-    assert found == [found[0]] * 3
-
-
 def test_dropout_is_drawn_anew_at_every_replay() -> None:
     """A learning rate of zero: only what is dropped can change the loss."""
     still = {"engine": "graph", "batch_size": 36, "learning_rate": 0.0, "weight_decay": 0.0, "epochs": 4}
@@ -185,21 +173,6 @@ def test_padded_text_is_learned_as_by_eager_steps(family: str, answers: str, acc
     assert losses(found)[-1] < losses(found)[0]
 
 
-def test_values_are_learned_as_by_eager_steps() -> None:
-    generator = torch.Generator().manual_seed(1)
-    inputs = torch.randn(20, 5, 4, generator=generator)
-    targets = inputs.sum(-1).masked_fill(torch.arange(5) > (torch.arange(20) % 5)[:, None], math.nan)
-    examples = Examples(inputs=inputs, targets=targets)
-    data = TrainingData(learned=examples, held_out=examples, test=examples, reader=Reader(), answers=TOKEN_VALUE)
-    interface = Interface(patch_dim=4, num_classes=1, output="tokens")
-    results = [train(build("gmlp", interface), data, changed(engine=engine), seed=SEED) for engine in ("graph", "eager")]
-    assert losses(results[0]) == pytest.approx(losses(results[1]), rel=CLOSE)
-
-
-def checkpoint_at(path: Path) -> Checkpoint:
-    return Checkpoint(path=path, identity=IDENTITY, every_s=0.0, hosts=["here"])
-
-
 @pytest.mark.parametrize(
     ("family", "changes", "step"),
     [
@@ -210,16 +183,14 @@ def checkpoint_at(path: Path) -> Checkpoint:
     ids=str,
 )
 def test_a_resumed_training_equals_an_uninterrupted_one_to_the_bit(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, counted: list[str], family: str, changes: dict[str, Any], step: int
+    tmp_path: Path, counted: list[str], family: str, changes: dict[str, Any], step: int
 ) -> None:
     """Interrupted after an epoch, between full steps, and before the smaller one. A step is replayed if it was, or would have been."""
     recipe = changed(engine="graph", **changes)
     expected, whole = run(recipe, family)
-    with monkeypatch.context() as patch:
-        patch.setattr("tests.training.small_trainings.run", lambda recipe, checkpoint: run(recipe, family, checkpoint))
-        run_until_cut_off(patch, recipe, checkpoint_at(tmp_path / "c.pt"), step=step)
+    run_until_cut_off(recipe, family, saved_at(tmp_path / "c.pt"), step)
     counted.clear()
-    model, resumed = run(recipe, family, checkpoint_at(tmp_path / "c.pt"))
+    model, resumed = run(recipe, family, saved_at(tmp_path / "c.pt"))
     assert same_bits(model, expected)
     num_replays = 4 * recipe.epochs - (step - step // 5)
     assert counted == [*["recording"] * bool(num_replays), *["replay"] * num_replays]
@@ -249,6 +220,7 @@ def test_recording_changes_nothing(monkeypatch: pytest.MonkeyPatch, num_before: 
     for chosen in training._order()[:num_before]:
         training.learn(chosen)
     training.recorded = training._unrecorded()
+    assert {(type(group["lr"]), group["capturable"]) for group in training.optimizer.param_groups} == {(float, False)}
     seen = {"before": kept(training)}
 
     def record_and_note(call: Callable[[], Any]) -> Callable[[], Any]:
@@ -260,27 +232,6 @@ def test_recording_changes_nothing(monkeypatch: pytest.MonkeyPatch, num_before: 
     training.learn(training._order()[num_before])
     assert not any(torch.equal(a, b) for a, b in zip(seen["before"], seen["recorded"], strict=True))
     assert all(torch.equal(a, b) for a, b in zip(seen["before"], seen["after"], strict=True))
-
-
-def test_rates_and_flags_of_the_optimizer_are_those_of_eager_after_every_step() -> None:
-    training = fresh()
-    for chosen in training._order():
-        training.learn(chosen)
-        assert {(type(group["lr"]), group["capturable"]) for group in training.optimizer.param_groups} == {(float, False)}
-
-
-def test_a_training_that_was_set_back_is_recorded_anew() -> None:
-    """The optimizer loads into new tensors, which an old recording would not know."""
-    training = fresh(epochs=1)
-    before = {name: value for name, value in training.state().items() if name != "model"}
-    weights = {name: value.clone() for name, value in training.model.state_dict().items()}
-    found = []
-    for _ in range(2):
-        training.restore({**before, "model": weights, "loss_sum": torch.zeros((), dtype=torch.float64)})
-        training.run_epoch(None)
-        found.append(training.epochs[0].loss)
-        training.epochs = []
-    assert found[0] == found[1]
 
 
 def test_a_training_is_freed_without_a_collection_of_garbage() -> None:

@@ -26,8 +26,18 @@ from bench.training.reading import Examples, Reader, image_size
 from bench.training.teacher import TEMPERATURE, ConvolutionalNetwork, TrainedTeacher, distillation_loss, forward_flops, learning_flops
 from models.layers.patches import cut_patches
 from tests.made_jobs import small_job, small_model
-from tests.training.resumable import IDENTITY, NUM_LEARNED, SEED, build, made_data
-from tests.training.small_trainings import changed, run, same_bits
+from tests.training.small_trainings import (
+    NUM_LEARNED,
+    SEED,
+    build,
+    changed,
+    differences,
+    made_data,
+    run,
+    run_until_cut_off,
+    same_bits,
+    saved_at,
+)
 
 RECIPE = changed(teacher="convolution", teacher_epochs=2)
 PLAIN = dataclasses.replace(RECIPE, teacher="none")
@@ -44,18 +54,10 @@ def test_closed_form_flops_are_the_counted_ones_at_any_side(side: int, channels:
         network, data = ConvolutionalNetwork(channels, num_classes), torch.empty(1, 1, channels * side * side)
     assert count_with_torch(network.eval(), data).flops == forward_flops(channels, side, num_classes) > 0
     assert count_train_with_torch(network.train(), data).flops == learning_flops(channels, side, num_classes)
-
-
-def test_the_teacher_is_small() -> None:
-    assert 100_000 < sum(parameter.numel() for parameter in ConvolutionalNetwork(3, 100).parameters()) < 300_000
-
-
-@pytest.mark.parametrize("side", [2, 3])
-def test_a_batch_of_one_can_be_learned_from_at_any_side(side: int) -> None:
-    """Batch normalisation refuses a single value per channel."""
-    network = ConvolutionalNetwork(1, 2).train()
-    network(torch.rand(1, 1, side * side)).sum().backward()
-    assert all(parameter.grad is not None for parameter in network.parameters())
+    assert 100_000 < sum(parameter.numel() for parameter in network.parameters()) < 300_000
+    small = ConvolutionalNetwork(channels, num_classes).train()
+    small(torch.rand(1, 1, channels * side * side)).sum().backward()  # batch normalisation refuses a single value per channel
+    assert all(parameter.grad is not None for parameter in small.parameters())
 
 
 @pytest.mark.parametrize(("channels", "patch_side"), [(1, 2), (3, 1), (3, 4)])
@@ -139,14 +141,10 @@ def test_a_teacher_learns_from_the_students_items_and_sees_no_test_item(monkeypa
     assert rows(read) == whole[1]
     assert not (rows(learned) | rows(read)) & whole[2]
     assert sum(map(len, learned)) == NUM_LEARNED * RECIPE.teacher_epochs
-
-
-def test_images_that_are_bytes_are_moved_about(monkeypatch: pytest.MonkeyPatch) -> None:
-    learned, read, _ = seen_by(monkeypatch, made_data())
-    data = made_data()
-    stayed = rows(learned) & rows([data.reader.read(data.learned).data])  # one in 162 draws leaves an image as it was
-    assert len(stayed) < len(rows(learned)) / 10
-    assert rows(read) == rows([data.reader.read(data.held_out).data])
+    moved, read, _ = seen_by(monkeypatch, made_data())  # images that are bytes are moved about while they are learned from
+    whole = [rows([made_data().reader.read(part).data]) for part in (made_data().learned, made_data().held_out)]
+    assert len(rows(moved) & whole[0]) < len(rows(moved)) / 10  # one in 162 draws leaves an image as it was
+    assert rows(read) == whole[1]
 
 
 def test_a_student_hears_the_teacher_on_its_own_images(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,10 +194,6 @@ def test_a_recipe_and_its_teacher_must_agree() -> None:
         train_teacher(dataclasses.replace(made_data(), reader=Reader()), RECIPE, seed=0)
 
 
-class InterruptedByTestError(Exception):
-    pass
-
-
 SMALL_STEPS = dataclasses.replace(TEACHER_RECIPE, batch_size=8)
 
 
@@ -215,27 +209,18 @@ def test_an_interruption_of_either_changes_no_bit(
     who: str, step: int, undisturbed: tuple[nn.Module, TrainResult], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(distillation, "TEACHER_RECIPE", SMALL_STEPS)
-    checkpoint = Checkpoint(path=tmp_path / "state.pt", identity=IDENTITY, every_s=0.0)
+    checkpoint = saved_at(tmp_path / "state.pt")
     learn, begun = Training.learn, list[tuple[str, int]]()
-
-    def learn_until(training: Training, chosen: Tensor) -> None:
-        if (training.message_prefix, training.step) == (who, step):
-            raise InterruptedByTestError
-        learn(training, chosen)
 
     def learn_and_note(training: Training, chosen: Tensor) -> None:
         begun.append((training.message_prefix, training.step))
         learn(training, chosen)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(Training, "learn", learn_until)
-        with pytest.raises(InterruptedByTestError):
-            taught(RECIPE, checkpoint)
+    run_until_cut_off(RECIPE, "vit", checkpoint, step, who=who)
     monkeypatch.setattr(Training, "learn", learn_and_note)
     resumed, result = taught(RECIPE, checkpoint)
     expected = undisturbed[1]
-    assert same_bits(undisturbed[0], resumed)
-    assert [epoch.loss for epoch in result.epochs] == [epoch.loss for epoch in expected.epochs]
+    assert differences((resumed, result), undisturbed) == []
     assert begun[0] == (who, step)
     assert result.teacher is not None
     assert expected.teacher is not None
