@@ -73,33 +73,6 @@ def test_the_version_of_the_timed_code_follows_its_files(path: str, checkout: Pa
     assert environment.work_version() != before
 
 
-PROSE = '''"""Of the module."""
-
-# a comment
-X = "# not a comment"  # one
-"""Of X."""
-
-
-def f(a: str = """kept
-# too""") -> str:
-    """Of f.
-
-    # more
-    """
-    # why
-
-    return f"{a} # kept"
-'''
-CODE = '''X = "# not a comment"
-def f(a: str = """kept
-# too""") -> str:
-    return f"{a} # kept"'''
-
-
-def test_prose_is_no_part_of_the_timed_code() -> None:
-    assert environment.without_prose(PROSE) == CODE
-
-
 def test_the_timed_code_without_prose_is_the_same_code() -> None:
     folder = Path(environment.__file__).parents[2]
     assert [pattern for pattern in environment.TIMED_CODE if not any(folder.glob(pattern))] == []
@@ -184,14 +157,6 @@ def test_what_one_gpu_refuses_costs_no_other_fact(monkeypatch: pytest.MonkeyPatc
         assert {told[name] for name in lost} == {None}
 
 
-def test_without_nvml_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert set(environment.gpu_facts().values()) == {None}
-    assert environment.resolve_device("auto") == "cpu"
-    with pytest.raises(RequestError, match="needs the package nvidia-ml-py"):
-        environment.resolve_device("cuda")
-
-
 @pytest.mark.parametrize(
     ("visible", "name"),
     [
@@ -225,6 +190,10 @@ def test_a_hidden_gpu_is_not_described(visible: str, monkeypatch: pytest.MonkeyP
     assert environment.resolve_device("auto") == "cpu"
     with pytest.raises(RequestError, match="no CUDA GPU"):
         environment.resolve_device("cuda")
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert set(environment.gpu_facts().values()) == {None}
+    with pytest.raises(RequestError, match="needs the package nvidia-ml-py"):
+        environment.resolve_device("cuda")
 
 
 @pytest.fixture
@@ -257,16 +226,12 @@ def test_without_git_the_revision_is_written_beside_the_packages_or_set(checkout
     assert environment.code_facts()["git_revision"] == "fedcba9876543210"
 
 
-def test_git_comes_before_what_was_written(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkout_of_another_owner_keeps_its_revision(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     revision = committed(checkout)
-    (checkout / "REVISION").write_text("0123456789abcdef\n")
+    (checkout / "REVISION").write_text("0123456789abcdef\n")  # git comes before what was written
     monkeypatch.setenv("GMLP_BENCH_REVISION", "fedcba9876543210")
     facts = environment.code_facts()
     assert (facts["git_revision"], facts["git_dirty"]) == (revision, False)
-
-
-def test_a_checkout_of_another_owner_keeps_its_revision(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    revision = committed(checkout)
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     refused = subprocess.run(["git", "-C", str(checkout), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     assert "dubious ownership" in refused.stderr

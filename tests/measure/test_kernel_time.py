@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bench.measure.engines.graph import record
-from bench.measure.kernel_time import MIN_SAMPLES, _flush, kernel_seconds
+from bench.measure.kernel_time import kernel_seconds
 from bench.measure.timer import CudaStopwatch, rules_for, time_call
 from bench.metrics import latency
 from bench.planning.flags import Flags, settings_on
@@ -43,34 +43,6 @@ def test_launches_are_in_the_time_between_events_and_not_in_that_of_the_kernels(
 def test_a_flushed_cache_costs_the_first_kernel_that_reads_and_nothing_of_the_flush(gpu: FakeGpu) -> None:
     cold = kernel_seconds(lambda: step(gpu), cold=True)
     assert cold == pytest.approx(9 * 2e-6 + 5e-6, rel=1e-6)
-
-
-def test_a_flush_lasts_longer_than_the_launch_of_a_large_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hundred MB, twice an H100's cache, take 35 us; launching a graph of a thousand kernels takes longer."""
-    sizes: list[int] = []
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(L2_cache_size=50 * 2**20))
-
-    def empty(size: int, **_: Any) -> Any:
-        sizes.append(size)
-        return SimpleNamespace(zero_=None)
-
-    monkeypatch.setattr(torch, "empty", empty)
-    _flush()
-    assert sizes == [256 * 2**20]
-
-
-def test_long_steps_are_sampled_a_few_times_alone(gpu: FakeGpu) -> None:
-    """Beside the calls before recording, which libraries need."""
-    calls = 0
-
-    def call() -> None:
-        nonlocal calls
-        calls += gpu.recording is None
-        gpu.launch(Kernel(warm_s=2.0, cold_s=2.0))
-
-    assert kernel_seconds(call, cold=False, time_s=0.5) == pytest.approx(2.0, rel=1e-3)
-    assert gpu.device_s < 2.0 * (calls + MIN_SAMPLES + 2)
 
 
 @pytest.mark.parametrize("cold", [False, True])

@@ -12,7 +12,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.profiler import ProfilerActivity, profile
 
 from bench.measure.memory_tracker import (
-    ACTIVATION,
     GRADIENT,
     OPTIMIZER,
     WEIGHT,
@@ -125,16 +124,8 @@ def test_a_label_moves_bytes_between_categories_and_keeps_the_total() -> None:
     ledger.label([other], OPTIMIZER)
     assert ledger.now == LiveBytes(gradient=16, optimizer=4, total=20)
     ledger.close()
-
-
-def test_a_closed_ledger_hears_of_no_more_deaths() -> None:
-    ledger = Ledger()
-    tensor = torch.zeros(4)
-    ledger.label([tensor], ACTIVATION)
-    ledger.close()
-    before = ledger.now
-    del tensor
-    assert ledger.now == before
+    del other  # a closed ledger hears of no more deaths
+    assert ledger.now == LiveBytes(gradient=16, optimizer=4, total=20)
 
 
 def test_the_forward_of_one_linear_layer_by_hand() -> None:
@@ -203,13 +194,6 @@ def test_the_peak_is_what_the_allocator_logs(n: int) -> None:
     """An independent count of a forward whose kernels take no workspace."""
     cell = small_cell("gmlp", phase="infer", n=n, options={"kernel": "linear"})
     assert logged_peak(build_step(cell)) == tracked_rise(build_step(cell))
-
-
-@pytest.mark.parametrize("attention", ["flash", "math"])
-def test_the_allocator_logs_at_least_the_tracked_peak(attention: str) -> None:
-    cell = small_cell("vit", phase="infer", attention=attention, n=33)
-    with attention_backend(attention):
-        assert logged_peak(build_step(cell)) >= tracked_rise(build_step(cell)) > 0
 
 
 def test_the_traffic_of_one_linear_layer_by_hand() -> None:

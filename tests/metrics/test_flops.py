@@ -106,11 +106,6 @@ def test_three_small_lengths_fix_what_is_counted_and_a_fourth_checks_it(n: int) 
     assert max(counted[:-1]) < 19
 
 
-@pytest.mark.parametrize(("n", "stepwise"), [(17, True), (65_537, False)])
-def test_what_can_be_counted_where_it_is_is_counted_there(n: int, stepwise: bool) -> None:
-    assert count_at(n, lambda length: 2**length, stepwise=stepwise) == 2**n
-
-
 @pytest.mark.parametrize("count", [lambda n: n**3, lambda n: n * n + 2 * n - 1 + (n > 15), lambda n: n.bit_length()])
 def test_counts_of_small_lengths_that_no_polynomial_joins_are_refused(count: Callable[[int], int]) -> None:
     with pytest.raises(CountError, match=r"not a polynomial of degree two in seq_len: \d+ at seq_len 3, ") as caught:
@@ -160,8 +155,3 @@ def test_summary_leaves_empty_what_was_not_measured() -> None:
     summary = flops.summarise([small_record("flops", measured)])
     assert set(summary) == set(flops.COLUMNS)
     assert summary == {**measured, "flops_train": None, "flops_recompute": None, "fft_flops_train": None}
-
-
-def test_a_record_of_an_older_version_has_no_ffts() -> None:
-    measured = {name: value for name, value in flops.measure(job(phase="train")).values.items() if not name.startswith("fft")}
-    assert flops.summarise([small_record("flops", measured)]) == {**measured, "fft_flops": None, "fft_flops_train": None}

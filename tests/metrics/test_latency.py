@@ -53,19 +53,6 @@ def test_no_room_for_a_forward_after_timing_loses_no_time(
     assert found.values[column] == "unknown"
 
 
-def test_the_kernel_is_found_out_with_one_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A whole batch may not fit beside what the engine holds."""
-    from bench.measure.kernels import attention_kernel
-    from bench.measure.step import build_step
-
-    found = job("vit", "auto")
-    step = build_step(found.cell)
-    batches: list[int] = []
-    monkeypatch.setattr(step.model, "forward", lambda data: batches.append(len(data)))
-    attention_kernel(found.cell, step)
-    assert batches == [1]
-
-
 def test_on_a_gpu_a_step_is_built_then_warmed_up_and_watched_within_its_bursts_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between them other members of the group run on the same device: a clock that is read then is theirs."""
     from bench.measure import gpu_monitor, step, timer
