@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
-import torch
 from hypothesis import settings
+
+from bench.measure import environment
 
 STARTERS = ("run_bench", "started", "bench_command")
 
@@ -27,14 +30,33 @@ settings.load_profile("project")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of a GPU are skipped where there is none. The files that start the program come first: they take longest, and where several processes
     share the files out none is left with them."""
-    if not torch.cuda.is_available():
-        for item in items:
-            if item.get_closest_marker("cuda"):
-                item.add_marker(pytest.mark.skip(reason="no CUDA GPU here"))
+    for_a_gpu = [item for item in items if item.get_closest_marker("cuda")]
+    if for_a_gpu and not _has_gpu():
+        for item in for_a_gpu:
+            item.add_marker(pytest.mark.skip(reason="no CUDA GPU here"))
     items.sort(key=lambda item: not any(hasattr(getattr(item, "module", None), name) for name in STARTERS))
+
+
+def _has_gpu() -> bool:
+    import torch  # here, so that a process that only hands tests out to others does not wait for it
+
+    return torch.cuda.is_available()
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
     """The models under test are small: a second thread costs more than it brings, and much more on a busy machine."""
+    import torch
+
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_waiting() -> Iterator[None]:
+    """A run looks half a second for others' work, reads its own code and waits for the disk at every record: once, where tests do so hundreds of
+    times. Real runs, in processes of their own, do it all."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(environment.busy_cores, "__defaults__", (0.0,))
+        patch.setattr(environment, "without_prose", functools.cache(environment.without_prose))
+        patch.setattr(os, "fsync", lambda _: None)
+        yield

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench.planning.jobs import jobs
 from bench.running import runner
 from bench.running.executors import inline
-from bench.spec import MEASURED, Job, Outcome, Record
+from bench.running.store import StoredRun
+from bench.spec import MEASURED, Job, Outcome, Plan, Record
 
 
 class Silent:
@@ -43,12 +46,21 @@ def recorded(job: Job, outcome: Outcome) -> Record:
     return runner.record_of(job, outcome, {"environment_id": "e", "code_version": "v"})
 
 
-def measured(job: Job, latency_ms: float = 1.0) -> Outcome:
+def stored_run(plan: Plan, how: Callable[[Job], Outcome | None], *, name: str = "x", environment: Mapping[str, Any] = {}) -> StoredRun:
+    """A run in which every job of `plan` ended as `how` says; None: not run."""
+    ended = [(job, how(job)) for job in jobs(plan)]
+    records = tuple(recorded(job, outcome) for job, outcome in ended if outcome is not None)
+    return StoredRun(folder=Path("results") / name, plan=plan, environment=environment, records=records)
+
+
+def measured(job: Job, latency_ms: float = 1.0, num_bursts: int = 1) -> Outcome:
     """What tables need of a job that went well."""
     latency: dict[str, Any] = {"latency_ms": latency_ms, "device_latency_ms": None, "first_call_ms": 9.0, "compile_s": None, "threads": 1}
-    latency |= {"batch_size": 1, "seq_len": job.cell.model.shape.seq_len, "attention_effective": "math", "precision_effective": "fp32"}
+    latency |= {"batch_size": job.cell.workload.batch_size, "seq_len": job.cell.model.shape.seq_len}
+    latency |= {"attention_effective": "math", "precision_effective": "fp32"}
     ceiling = {"ceiling_flops_per_s": 1e11, "ceiling_bytes_per_s": 2e10, "ceiling_launch_s": 3e-6}
     pilot = {"call_s": latency_ms / 1e3, "first_call_s": 9e-3, "peak_bytes": 1, "available_bytes": None}
     params, accuracy = {"params": 1, "params_seq": 0, "params_blocks": 1}, {"accuracy": 0.5}
     values = {"latency": latency, "pilot": pilot, "ceiling": ceiling, "params": params, "accuracy": accuracy}[job.metric]
-    return Outcome(status=MEASURED, values=values, samples={"wall_ms": (latency_ms,)} if job.metric == "latency" else {}, duration_s=0.1)
+    samples = {"wall_ms": (latency_ms,) * num_bursts} if job.metric == "latency" else {}
+    return Outcome(status=MEASURED, values=values, samples=samples, duration_s=0.1)

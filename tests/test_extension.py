@@ -9,6 +9,7 @@ import pytest
 
 from tests.specimens import copy_of_the_program, run_bench
 
+pytestmark = pytest.mark.slow
 METRIC = '''"""The width, measured the hard way."""
 
 from bench.metrics import Measurement
@@ -126,7 +127,6 @@ def cost(config):
 '''
 
 
-@pytest.mark.slow
 def test_one_file_is_an_ablation(tmp_path: Path) -> None:
     """Listed, run, and reported with its arms, its prediction and the outcome."""
     program = copy_of_the_program(tmp_path / "program")
@@ -159,7 +159,6 @@ def test_one_file_is_an_ablation(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.slow
 def test_one_file_is_a_mixer_with_options(tmp_path: Path) -> None:
     """Listed, planned, counted, trained and reported within the shared block."""
     program = copy_of_the_program(tmp_path / "program")

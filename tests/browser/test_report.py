@@ -207,17 +207,12 @@ def test_the_first_view_is_latency_against_n_with_exact_values(browser: Chrome, 
     assert values(found)[ATTACK] == ""  # it ran out of memory
     found.find_element(By.CSS_SELECTOR, ".plot").send_keys(Keys.ARROW_LEFT)
     assert text(found, "at") == "n (tokens): 17"
-    assert console(browser) == []
-
-
-def test_the_pointer_reads_as_the_keys_do(browser: Chrome, page: Path) -> None:
-    show(browser, page)
-    found = explorer(browser)
-    by_key = read_first(found)
-    over = found.find_element(By.CSS_SELECTOR, ".u-over")
+    by_key, over = values(found), found.find_element(By.CSS_SELECTOR, ".u-over")
+    found.find_element(By.CSS_SELECTOR, ".plot").send_keys(Keys.ARROW_RIGHT)
     ActionChains(browser).move_to_element_with_offset(over, 30 - over.size["width"] // 2, 0).perform()
     assert eventually(browser, lambda: text(found, "at") == "n (tokens): 17")
     assert values(found) == by_key
+    assert console(browser) == []
 
 
 def test_another_y_and_x_by_keyboard(browser: Chrome, page: Path, specimen: Study) -> None:
@@ -290,8 +285,13 @@ def test_the_explorer_follows_the_scheme_and_the_width(browser: Chrome, page: Pa
     found = explorer(browser)
     pixel = 'return [...document.querySelector(".explorer canvas").getContext("2d").getImageData(0, 0, 60, 400).data].join()'
     before, width = browser.execute_script(pixel), found.find_element(By.TAG_NAME, "canvas").size["width"]
+    ink = "const text = document.querySelector('figure svg text'); return [getComputedStyle(text).fill, getComputedStyle(document.body).color]"
+    light = browser.execute_script(ink)
+    assert light[0] == light[1]  # a figure's text is as dark or light as the page's own
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]})
     assert eventually(browser, lambda: browser.execute_script(pixel) != before)
+    dark = browser.execute_script(ink)
+    assert dark[0] == dark[1] != light[0]
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": 390, "height": 900, "deviceScaleFactor": 1, "mobile": True})
     assert eventually(browser, lambda: found.find_element(By.TAG_NAME, "canvas").size["width"] < min(390, width))
 
@@ -306,26 +306,6 @@ def test_a_field_of_the_strip_leads_to_its_rows(browser: Chrome, page: Path) -> 
     assert sorted(first_column(folded)) == sorted(("gmlp", "vit", ATTACK))
 
 
-def test_paper_shows_every_section_and_folds_them_again(browser: Chrome, page: Path) -> None:
-    show(browser, page)
-    num_open = "return document.querySelectorAll('details.section[open]').length"
-    browser.execute_script("window.dispatchEvent(new Event('beforeprint'))")
-    assert browser.execute_script(num_open) == len(browser.find_elements(By.CSS_SELECTOR, "details.section"))
-    browser.execute_script("window.dispatchEvent(new Event('afterprint'))")
-    assert browser.execute_script(num_open) == 0
-
-
-def test_a_figure_follows_the_scheme(browser: Chrome, page: Path) -> None:
-    """Its text is as dark or light as the page's own, so it stands out alike."""
-    ink = "const text = document.querySelector('figure svg text'); return [getComputedStyle(text).fill, getComputedStyle(document.body).color]"
-    found = {}
-    for scheme in ("light", "dark"):
-        show(browser, page, scheme=scheme)
-        found[scheme], own = browser.execute_script(ink)
-        assert found[scheme] == own
-    assert found["light"] != found["dark"]
-
-
 def test_headings_and_landmarks_outline_the_page(browser: Chrome, page: Path) -> None:
     show(browser, page)
     outline = "return [...document.querySelectorAll('h1, h2, h3')].map((found) => Number(found.tagName[1]))"
@@ -338,6 +318,11 @@ def test_headings_and_landmarks_outline_the_page(browser: Chrome, page: Path) ->
 
 def test_print_and_a_page_without_scripts_have_no_explorer(browser: Chrome, page: Path) -> None:
     show(browser, page)
+    num_open = "return document.querySelectorAll('details.section[open]').length"
+    browser.execute_script("window.dispatchEvent(new Event('beforeprint'))")  # paper shows every section
+    assert browser.execute_script(num_open) == len(browser.find_elements(By.CSS_SELECTOR, "details.section"))
+    browser.execute_script("window.dispatchEvent(new Event('afterprint'))")
+    assert browser.execute_script(num_open) == 0
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     assert not browser.find_element(By.CSS_SELECTOR, ".explorer").is_displayed()
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
@@ -366,30 +351,6 @@ def test_ten_thousand_rows_and_points(browser: Chrome, tmp_path: Path) -> None:
     assert first_column(block) == ["cell 9999"]
     assert block.find_element(By.CSS_SELECTOR, "[role=status]").text == "1 of 1 row shown (10,000 without the filter)"
     assert console(browser) == []
-
-
-def test_ten_thousand_points_in_the_explorer(browser: Chrome, tmp_path: Path) -> None:
-    frame = build(models=("gmlp",), lengths=(17, 65), metrics=("params", "latency")).frame
-    many = pandas.concat([frame] * (NUM_MANY // len(frame)), ignore_index=True).assign(seq_len=range(1, NUM_MANY + 1))
-    write_page(tmp_path, ExplorerBlock(data=explorer_data(many) or {}))
-    show(browser, tmp_path / "page.html")
-    found = explorer(browser)
-    assert control(found, "n").first_selected_option.text == "all"
-    read_first(found)
-    assert text(found, "at") == "n (tokens): 1"
-    assert console(browser) == []
-
-
-def test_lines_of_one_colour_differ_in_their_swatches(browser: Chrome, tmp_path: Path) -> None:
-    frame = build(models=("gmlp",), budgets=(250_000, 1_000_000), lengths=(17, 65, 256, 257), metrics=("params", "latency")).frame
-    frame.loc[(frame["seq_len"] == 256) & (frame["budget"] == 1_000_000), "latency_ms"] = None
-    write_page(tmp_path, ExplorerBlock(data=explorer_data(frame) or {}))
-    show(browser, tmp_path / "page.html")
-    found = explorer(browser)
-    control(found, "size").select_by_visible_text("all")
-    assert list(values(found)) == ["budget 250 k", "budget 1 M"]
-    drawn = found.find_elements(By.CSS_SELECTOR, ".legend .swatch line")
-    assert len({(line.get_attribute("stroke"), line.get_attribute("stroke-dasharray")) for line in drawn}) == 2
 
 
 def test_published_sizes_of_a_family_differ_in_dash(browser: Chrome, tmp_path: Path) -> None:
@@ -431,16 +392,6 @@ def test_on_a_phone_the_strip_keeps_its_first_column_and_figures_scroll_at_a_rea
     )
     shown, natural = browser.execute_script(widths)
     assert shown == pytest.approx(0.75 * natural, abs=1)  # text of 9 px
-
-
-def test_a_figure_without_a_neighbour_has_its_caption_beside_it(browser: Chrome, page: Path) -> None:
-    show(browser, page, width=1400)
-    script = """const figures = document.querySelectorAll("section > figure");
-    for (const other of [...figures].slice(1)) other.remove();
-    const [picture, caption] = [".picture", "figcaption"].map((part) => figures[0].querySelector(part).getBoundingClientRect());
-    return [picture.right, caption.left]"""
-    right, left = browser.execute_script(script)
-    assert left >= right
 
 
 def write_page(folder: Path, *blocks: Any) -> None:

@@ -22,8 +22,7 @@ from bench.training.checkpoint import Checkpoint, random_state
 from bench.training.distillation import train_with_teacher
 from bench.training.loop import Training, TrainResult, train
 from models.layers.shape import Interface, Shape
-from tests.training.resumable import IDENTITY, SEED
-from tests.training.small_trainings import CutOffError, build, changed, images, losses, same_bits
+from tests.training.small_trainings import IDENTITY, SEED, CutOffError, build, changed, losses, made_data, same_bits
 from tests.training.test_recorded_step import Peeking, token_data
 
 pytestmark = pytest.mark.cuda
@@ -50,7 +49,7 @@ def repeatable() -> Iterator[None]:
 
 def run(recipe: Recipe, family: str, checkpoint: Checkpoint | None = None) -> tuple[nn.Module, TrainResult]:
     model = build(family)
-    return model, train_with_teacher(model, images(recipe.augment), recipe, seed=SEED, device="cuda", checkpoint=checkpoint)
+    return model, train_with_teacher(model, made_data(recipe.augment), recipe, seed=SEED, device="cuda", checkpoint=checkpoint)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -120,7 +119,7 @@ def test_recording_leaves_the_random_state_as_it_is() -> None:
     states = []
     for engine in ("graph", "eager"):
         torch.manual_seed(SEED)
-        training = Training(build("vit").to("cuda"), images().to("cuda"), changed(engine=engine, dropout=0.2), seed=SEED, device="cuda")
+        training = Training(build("vit").to("cuda"), made_data().to("cuda"), changed(engine=engine, dropout=0.2), seed=SEED, device="cuda")
         training.model.train()
         training.learn(training._order()[0])
         states.append(random_state())
@@ -129,7 +128,7 @@ def test_recording_leaves_the_random_state_as_it_is() -> None:
 
 
 def record_what_waits() -> None:
-    train(Peeking(), images(), changed(engine="graph"), seed=SEED, device="cuda")
+    train(Peeking(), made_data(), changed(engine="graph"), seed=SEED, device="cuda")
 
 
 def test_a_model_that_waits_for_the_device_is_refused_with_what_to_type() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from bench.measure.allocator import GLIBC, KEEP, allocator_name
 from bench.running.store import read_run
+from tests.specimens import ROOT, run_bench
 
 STEP = """
 import ctypes
@@ -53,23 +54,8 @@ def test_the_system_takes_every_page_again() -> None:
 
 @pytest.mark.slow
 def test_a_run_says_by_what_it_was_measured(tmp_path: Path) -> None:
-    flags = (
-        "--models",
-        "vit",
-        "--seq",
-        "17",
-        "--params",
-        "100k",
-        "--depth",
-        "2",
-        "--metrics",
-        "latency,memory",
-        "--quick",
-        "--rounds",
-        "1",
-    )
-    command = (sys.executable, "-m", "bench", "run", *flags, "--device", "cpu", "--out", str(tmp_path / "run"))
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    request = ("--models", "vit", "--seq", "17", "--width", "16", "--depth", "1", "--metrics", "latency,memory", "--quick", "--rounds", "1")
+    done = run_bench(ROOT, tmp_path, "run", *request, "--device", "cpu", "--out", "run")
     assert done.returncode == 0, done.stderr
     stored = read_run(tmp_path / "run")
     assert stored.environment["allocator"] == f"{GLIBC}, {KEEP}"

@@ -65,9 +65,11 @@ def test_trainings_alone_may_move_to_another_machine_with_the_same_torch() -> No
 
 
 @pytest.mark.parametrize("key", hosts.KNOWN_MUST_AGREE)
-def test_every_key_keeps_known_hosts_apart(key: str) -> None:
+def test_every_key_keeps_known_hosts_apart_and_makes_their_identity(key: str) -> None:
     for facts in (KNOWN, GPU):
         assert key in hosts.disagreements(facts, {**facts, key: "other"}, trained=False)
+        assert environment_id({**facts, key: "other"}) != environment_id(facts)
+        assert environment_id({**facts, "code_version": "other", "boot": "other"}) == environment_id(facts)
 
 
 @pytest.mark.parametrize("facts", [OLD, {**KNOWN, "work_version": None}, {**KNOWN, "cpu_type": None}])
@@ -80,13 +82,6 @@ def test_an_unknown_host_agrees_with_its_like_by_the_old_keys_and_with_no_known_
 def test_a_gpu_without_a_known_cpu_does_not_make_its_cpu_known() -> None:
     on_cpu = {**GPU, "device": "cpu"}
     assert hosts.disagreements(GPU, on_cpu, trained=False) == {"host": ("Example, 80 GiB", "host unknown")}
-
-
-@pytest.mark.parametrize("key", hosts.KNOWN_MUST_AGREE)
-def test_what_must_agree_makes_the_identity_of_a_known_host(key: str) -> None:
-    for facts in (KNOWN, GPU):
-        assert environment_id({**facts, key: "other"}) != environment_id(facts)
-        assert environment_id({**facts, "code_version": "other", "boot": "other"}) == environment_id(facts)
 
 
 def test_an_unknown_host_keeps_the_identity_that_its_records_were_written_with() -> None:

@@ -12,7 +12,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.profiler import ProfilerActivity, profile
 
 from bench.measure.memory_tracker import (
-    ACTIVATION,
     GRADIENT,
     OPTIMIZER,
     WEIGHT,
@@ -29,6 +28,7 @@ from models.layers.shape import Shape
 
 FLOAT = 4
 FAMILIES = ("gmlp", "vit", "transformer")
+SLOWER = [("infer", "math", "fp32", 40), ("train", "flash", "bf16", 17)]
 
 
 def small_cell(
@@ -124,16 +124,8 @@ def test_a_label_moves_bytes_between_categories_and_keeps_the_total() -> None:
     ledger.label([other], OPTIMIZER)
     assert ledger.now == LiveBytes(gradient=16, optimizer=4, total=20)
     ledger.close()
-
-
-def test_a_closed_ledger_hears_of_no_more_deaths() -> None:
-    ledger = Ledger()
-    tensor = torch.zeros(4)
-    ledger.label([tensor], ACTIVATION)
-    ledger.close()
-    before = ledger.now
-    del tensor
-    assert ledger.now == before
+    del other  # a closed ledger hears of no more deaths
+    assert ledger.now == LiveBytes(gradient=16, optimizer=4, total=20)
 
 
 def test_the_forward_of_one_linear_layer_by_hand() -> None:
@@ -162,22 +154,13 @@ def test_watching_leaves_no_hook_and_changes_no_result() -> None:
     assert all(not parameter._post_accumulate_grad_hooks for parameter in step.model.parameters())
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_weights_are_four_bytes_per_parameter_in_fp32(family: str) -> None:
-    options: dict[str, OptionValue] = {"positions": "learned"} if family == "transformer" else {}
-    step = build_step(small_cell(family, phase="infer", options=options))
-    params = sum(p.numel() for p in step.model.parameters())
-    assert live_bytes_of_step(step).weight == FLOAT * params
-
-
-def test_buffers_count_as_weights() -> None:
+def test_weights_are_four_bytes_per_parameter_in_fp32_and_buffers_count() -> None:
     step = build_step(small_cell("transformer", phase="infer"))
     params = sum(p.numel() for p in step.model.parameters())
     assert live_bytes_of_step(step).weight == FLOAT * (params + 9 * 16)
 
 
-@pytest.mark.parametrize(("dtype", "num_bytes"), [("fp32", 4), ("bf16", 2), ("bf16-autocast", 4)])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "dtype", "num_bytes"), [("gmlp", "fp32", 4), ("vit", "bf16", 2), ("transformer", "bf16-autocast", 4)])
 def test_gradients_match_the_parameters_and_adamw_keeps_two_moments_and_a_counter(family: str, dtype: str, num_bytes: int) -> None:
     step = build_step(small_cell(family, phase="train", dtype=dtype))
     parameters = list(step.model.parameters())
@@ -190,11 +173,14 @@ def test_gradients_match_the_parameters_and_adamw_keeps_two_moments_and_a_counte
 
 
 @pytest.mark.parametrize(
-    ("dtype", "n"), [("fp32", 9), *(pytest.param(*size, marks=pytest.mark.slow) for size in (("fp32", 40), ("bf16", 17)))]
+    ("family", "phase", "attention", "dtype", "n"),
+    [
+        ("gmlp", "train", "flash", "fp32", 9),
+        ("vit", "train", "flash", "fp32", 9),
+        ("transformer", "train", "math", "fp32", 9),
+        *(pytest.param(family, *rest, marks=pytest.mark.slow) for family in FAMILIES for rest in SLOWER),
+    ],
 )
-@pytest.mark.parametrize("attention", ["flash", "math"])
-@pytest.mark.parametrize("phase", ["infer", "train"])
-@pytest.mark.parametrize("family", FAMILIES)
 def test_fake_tensors_give_the_same_bytes_as_real_ones(family: str, phase: str, attention: str, dtype: str, n: int) -> None:
     cell = small_cell(family, phase=phase, attention=attention, n=n, dtype=dtype)
     with attention_backend(attention):
@@ -203,19 +189,11 @@ def test_fake_tensors_give_the_same_bytes_as_real_ones(family: str, phase: str, 
             assert counts_of_step(build_step(cell)) == real
 
 
-@pytest.mark.parametrize("n", [9, 33, 70])
+@pytest.mark.parametrize("n", [9, 70])
 def test_the_peak_is_what_the_allocator_logs(n: int) -> None:
     """An independent count of a forward whose kernels take no workspace."""
     cell = small_cell("gmlp", phase="infer", n=n, options={"kernel": "linear"})
     assert logged_peak(build_step(cell)) == tracked_rise(build_step(cell))
-
-
-@pytest.mark.parametrize("attention", ["flash", "math"])
-@pytest.mark.parametrize("family", ["vit", "transformer"])
-def test_the_allocator_logs_at_least_the_tracked_peak(family: str, attention: str) -> None:
-    cell = small_cell(family, phase="infer", attention=attention, n=33)
-    with attention_backend(attention):
-        assert logged_peak(build_step(cell)) >= tracked_rise(build_step(cell)) > 0
 
 
 def test_the_traffic_of_one_linear_layer_by_hand() -> None:

@@ -10,8 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench.measure.step import attention_backend, build_step, set_product_precision
-from bench.spec import Cell, ModelSpec, Workload
-from models.layers.shape import Shape
+from tests.made_jobs import small_job, small_model
 
 
 class Products(TorchDispatchMode):
@@ -30,10 +29,9 @@ class Products(TorchDispatchMode):
 @pytest.mark.parametrize(("dtype", "computed"), [("bf16", torch.bfloat16), ("bf16-autocast", torch.bfloat16), ("fp32", torch.float32)])
 def test_explicit_attention_computes_in_the_dtype_of_its_row(dtype: str, computed: torch.dtype) -> None:
     """By default torch converts bf16 queries, keys and values to fp32, and the row would still say bf16."""
-    model = ModelSpec(name="vit", family="vit", shape=Shape(seq_len=17, width=64, depth=1, heads=2, ffn_width=128))
-    cell = Cell(model=model, workload=Workload(batch_size=2, dtype=dtype, attention="math"))
+    job = small_job("latency", small_model(heads=2), work={"batch_size": 2, "dtype": dtype, "attention": "math"})
     with attention_backend("math"):
-        step = build_step(cell)
+        step = build_step(job.cell)
         with Products() as seen:
             step.call()
     assert seen.dtypes == {computed}

@@ -37,18 +37,12 @@ def timed(cost_s: Callable[[], float]) -> Timing:
     return time_call(call, WallStopwatch(clock))
 
 
-@pytest.mark.parametrize("cost_s", [2e-7, 1e-5, 1e-3, 0.5])
+@pytest.mark.parametrize("cost_s", [2e-7, 1e-6, 1e-3, 0.5])
 def test_a_planted_cost_comes_back_within_the_share_that_the_timer_may_take(cost_s: float) -> None:
     timing = timed(lambda: cost_s)
     median = statistics.median(timing.wall_s)
     assert median == pytest.approx(cost_s, rel=2 * Rules().timer_share)
-
-
-def test_the_harness_takes_less_than_one_percent_of_the_timed_region() -> None:
-    for cost_s in (1e-6, 1e-4, 1e-2):
-        timing = timed(lambda cost_s=cost_s: cost_s)  # type: ignore[misc]
-        overhead = statistics.median(timing.wall_s) - cost_s
-        assert overhead / cost_s < 0.01
+    assert 0 <= median - cost_s < 0.01 * cost_s
 
 
 def test_short_calls_are_looped_and_long_ones_are_not() -> None:
@@ -76,13 +70,9 @@ def test_sampling_stops_once_the_median_is_known() -> None:
     wild = timed(lambda: 1e-4 * noisy.lognormvariate(0, 0.3))
     assert len(calm.wall_s) < len(wild.wall_s)
     assert len(wild.wall_s) <= Rules().max_samples
-
-
-def test_slow_calls_give_the_fewest_samples_and_very_slow_ones_a_single_one() -> None:
     rules = Rules()
-    assert len(timed(lambda: 0.3 * rules.sample_s).wall_s) == rules.min_samples
-    assert len(timed(lambda: rules.sample_s).wall_s) == rules.patience
-    assert len(timed(lambda: 30.0 * rules.sample_s).wall_s) == 1
+    slow = [len(timed(lambda cost_s=cost_s: cost_s).wall_s) for cost_s in (0.3 * rules.sample_s, rules.sample_s, 30.0 * rules.sample_s)]  # type: ignore[misc]
+    assert slow == [rules.min_samples, rules.patience, 1]
 
 
 def rounds_of(cost_s: float, seed: int, *, drift: bool = True) -> list[float]:
@@ -124,7 +114,7 @@ def test_a_planted_slowdown_of_five_percent_is_detected_at_the_default_rounds() 
     assert missed <= 1
 
 
-@pytest.mark.parametrize(("uncounted", "cold"), [(1, 1), (3, 3), (3, 1)])
+@pytest.mark.parametrize(("uncounted", "cold"), [(1, 1), (3, 1), (1, 2)])
 def test_bursts_leave_out_the_calls_that_find_cold_caches(uncounted: int, cold: int) -> None:
     """The first calls after another's turn take nine times as long."""
     clock, calls = FakeClock(), 0
@@ -140,18 +130,7 @@ def test_bursts_leave_out_the_calls_that_find_cold_caches(uncounted: int, cold: 
         timer.burst()
         assert calls == uncounted + 5
     timing = timer.timing(WarmUp(first_call_s=0.5, calls=7, steady=True, call_s=1e-3))
-    assert timing.wall_s == pytest.approx([1e-3] * 4, rel=1e-3)
+    seen = 8e-3 / 5 * max(0, cold - uncounted)  # calls that are cold and counted would show
+    assert timing.wall_s == pytest.approx([1e-3 + seen] * 4, rel=1e-3)
     assert (timing.inner_loop, timing.first_call_s, timing.warmup_calls, timing.steady) == (5, 0.5, 7, True)
     assert 0 < timing.timer_share < 1e-3
-
-
-def test_calls_that_are_cold_and_counted_would_show() -> None:
-    clock, calls = FakeClock(), iter([9e-3, 9e-3, 1e-3, 1e-3])
-
-    def call() -> None:
-        clock.now += next(calls)
-
-    timer = BurstTimer(call, WallStopwatch(clock), uncounted=1, counted=3)
-    timer.burst()
-    timing = timer.timing(WarmUp(first_call_s=1.0, calls=2, steady=False, call_s=1e-3))
-    assert timing.wall_s == pytest.approx([11e-3 / 3], rel=1e-3)

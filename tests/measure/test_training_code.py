@@ -77,15 +77,6 @@ def test_a_new_mixer_touches_only_a_family_that_finds_mixers_by_name(versions: C
     assert {family for family in before if before[family] != after[family]} == {"metaformer"}
 
 
-def test_a_model_of_another_library_has_the_loop_alone(versions: Callable[[], dict[str, str]], tmp_path: Path) -> None:
-    versions()
-    assert training_version("timm") not in versions().values()
-    before = training_version("timm")
-    (tmp_path / "models/gmlp.py").write_text("2")
-    versions()
-    assert training_version("timm") == before
-
-
 def test_the_real_code_has_a_version_for_every_family() -> None:
     found = training_versions(["gmlp", "vit", "transformer", "metaformer"])
     assert len(set(found.values())) == 4

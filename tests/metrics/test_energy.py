@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bench.metrics import energy
-from bench.spec import Cell, Job, ModelSpec, Outcome, Record, Settings, Workload
-from models.layers.shape import Shape
+from bench.spec import Job, Settings
+from tests.made_jobs import small_job, small_model, small_record
 
 UUID = "GPU-00000000-1111-2222-3333-444444444444"
 
@@ -70,24 +70,17 @@ def fake_nvml(gpu: Gpu, *, fails: str = "") -> Any:
     )
 
 
-def job(*, device: str, quick: bool = False) -> Job:
-    model = ModelSpec(name="gmlp", family="gmlp", shape=Shape(seq_len=17, width=8, depth=1, heads=1, ffn_width=16))
-    return Job(cell=Cell(model=model, workload=Workload(device=device)), metric="energy", repeat=0, settings=Settings(quick=quick))
+def job(device: str, *, quick: bool = False) -> Job:
+    return small_job("energy", small_model("gmlp", width=8, ffn_width=16), work={"device": device}, settings=Settings(quick=quick))
 
 
-@pytest.mark.parametrize(("step_s", "step_j"), [(0.25, 40.0), (0.001, 0.5), (3.0, 900.0)])
+@pytest.mark.parametrize(("step_s", "step_j"), [(0.001, 0.5), (3.0, 900.0)])
 def test_energy_per_step_is_what_the_counter_rose_by_over_the_steps_of_the_window(step_s: float, step_j: float) -> None:
     gpu = Gpu(step_s=step_s, step_j=step_j)
     found = energy.energy_per_step(gpu.run_steps, gpu.millijoules, window_s=5.0, clock=gpu.clock)
     assert found["energy_j"] == pytest.approx(step_j, rel=1e-4)
     assert found["energy_window_s"] == pytest.approx(found["energy_num_steps"] * step_s)
     assert 5.0 <= found["energy_window_s"] <= 5.0 + max(2 * energy.BATCH_S, step_s)
-
-
-def test_idle_power_is_not_subtracted() -> None:
-    gpu = Gpu(step_s=0.1, step_j=2.0, idle_w=70.0)
-    found = energy.energy_per_step(gpu.run_steps, gpu.millijoules, window_s=2.0, clock=gpu.clock)
-    assert found["energy_j"] == pytest.approx(2.0 + 7.0, rel=1e-4)
 
 
 def test_a_slow_counter_errs_by_at_most_one_refresh_at_either_end() -> None:
@@ -97,11 +90,11 @@ def test_a_slow_counter_errs_by_at_most_one_refresh_at_either_end() -> None:
     assert found["energy_j"] != pytest.approx(0.9, rel=1e-9)
 
 
-def test_the_steps_before_the_window_do_not_count() -> None:
-    gpu = Gpu(step_s=0.01, step_j=1.0)
+def test_the_steps_before_the_window_do_not_count_and_idle_power_does() -> None:
+    gpu = Gpu(step_s=0.01, step_j=1.0, idle_w=70.0)
     found = energy.energy_per_step(gpu.run_steps, gpu.millijoules, window_s=2.0, clock=gpu.clock)
     assert found["energy_num_steps"] < gpu.num_steps
-    assert found["energy_j"] == pytest.approx(1.0, rel=1e-4)
+    assert found["energy_j"] == pytest.approx(1.0 + 0.7, rel=1e-4)
 
 
 def test_the_counter_is_read_by_uuid_and_nvml_is_shut_down(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,23 +113,14 @@ def test_a_missing_counter_is_none_with_its_reason(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(energy, "_device_uuid", lambda: UUID)
     nvml = fake_nvml(Gpu(step_s=1.0, step_j=1.0), fails=fails)
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    values = energy.measure(job(device="cuda")).values
+    values = energy.measure(job("cuda")).values
     assert values["energy_j"] is None
     assert "Not Supported" in values["energy_reason"]
     assert ("nvmlShutdown" in nvml.log) == (fails != "nvmlInit")
-
-
-def test_without_pynvml_the_reason_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(energy, "_device_uuid", lambda: UUID)
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    values = energy.measure(job(device="cuda")).values
-    assert values == {"energy_j": None, "energy_reason": "nvidia-ml-py is not installed"}
-
-
-def test_on_cpu_energy_is_none_with_a_reason() -> None:
-    values = energy.measure(job(device="cpu")).values
-    assert values["energy_j"] is None
-    assert "cpu" in values["energy_reason"]
+    assert energy.measure(job("cuda")).values == {"energy_j": None, "energy_reason": "nvidia-ml-py is not installed"}
+    on_cpu = energy.measure(job("cpu")).values
+    assert (on_cpu["energy_j"], "cpu" in on_cpu["energy_reason"]) == (None, True)
 
 
 @pytest.mark.parametrize(("quick", "window_s"), [(False, 5.0), (True, 2.0)])
@@ -159,31 +143,19 @@ def test_the_window_is_five_seconds_or_two(monkeypatch: pytest.MonkeyPatch, quic
     monkeypatch.setattr(energy, "energy_per_step", planted)
     monkeypatch.setattr(energy, "_device_uuid", lambda: UUID)
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(gpu))
-    values = energy.measure(job(device="cuda", quick=quick)).values
+    values = energy.measure(job("cuda", quick=quick)).values
     assert windows == [window_s]
     assert values["energy_j"] == pytest.approx(3.0)
 
 
-def record(repeat: int, **values: float) -> Record:
-    return Record(
-        subject_id="cell",
-        metric="energy",
-        repeat=repeat,
-        control=False,
-        environment_id="here",
-        code_version="0",
-        outcome=Outcome(status="measured", values=values),
-    )
-
-
 def test_energy_and_power_are_medians_over_rounds_with_the_interval_of_the_energy() -> None:
-    rounds = [record(i, energy_j=joules, power_w=watts) for i, (joules, watts) in enumerate([(0.2, 600.0), (0.25, 500.0), (0.3, 700.0)])]
-    found = energy.summarise(rounds)
+    rounds = [(0.2, 600.0), (0.25, 500.0), (0.3, 700.0)]
+    found = energy.summarise([small_record("energy", {"energy_j": j, "power_w": w}, place) for place, (j, w) in enumerate(rounds)])
     assert (found["energy_j"], found["power_w"]) == (0.25, 600.0)
     assert found["energy_low_j"] < 0.2 < 0.3 < found["energy_high_j"]
 
 
 def test_an_older_record_holds_one_energy_and_no_power() -> None:
-    found = energy.summarise([record(0, energy_j=0.25, energy_num_steps=8)])
+    found = energy.summarise([small_record("energy", {"energy_j": 0.25, "energy_num_steps": 8})])
     assert found == {"energy_j": 0.25, "energy_low_j": None, "energy_high_j": None, "power_w": None}
     assert set(energy.summarise([]).values()) == {None}

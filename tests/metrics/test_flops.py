@@ -12,20 +12,15 @@ import pytest
 from bench.flop_counter import HAS_FVCORE, CountError, count_at
 from bench.measure import model
 from bench.metrics import flops
-from bench.spec import MEASURED, NO_ATTENTION, Cell, Job, ModelSpec, Outcome, Record, Workload
+from bench.spec import NO_ATTENTION, Job
 from models.layers.cost import Cost, N, Term
-from models.layers.shape import Interface, Shape
+from models.layers.shape import Interface
+from tests.made_jobs import small_job, small_model, small_record
 
 
 def job(family: str = "vit", *, n: int = 17, input: str = "patches", options: tuple[tuple[str, Any], ...] = (), **work: Any) -> Job:
-    shape = Shape(seq_len=n, width=32, depth=2, heads=4, ffn_width=64)
-    model = ModelSpec(name=family, family=family, shape=shape, options=options, interface=Interface(input=input))
-    return Job(cell=Cell(model=model, workload=Workload(**work)), metric="flops", repeat=0)
-
-
-def record(job: Job, values: dict[str, Any]) -> Record:
-    outcome = Outcome(status=MEASURED, values=values)
-    return Record(subject_id=job.subject_id, metric="flops", repeat=0, control=False, environment_id="e", code_version="c", outcome=outcome)
+    sizes = {"seq_len": n, "width": 32, "depth": 2, "heads": 4, "ffn_width": 64}
+    return small_job("flops", small_model(family, options=dict(options), interface=Interface(input=input), **sizes), work=work)
 
 
 needs_fvcore = pytest.mark.skipif(not HAS_FVCORE, reason="fvcore is not installed")
@@ -72,23 +67,21 @@ def test_ffts_that_disagree_are_one_line(phase: str, monkeypatch: pytest.MonkeyP
         flops.measure(job(phase=phase))
 
 
-@pytest.mark.parametrize(
-    "work", [{"batch_size": 7}, {"dtype": "bf16"}, {"dtype": "bf16-autocast"}, {"engine": "compile"}, {"device": "cuda"}]
-)
+@pytest.mark.parametrize("work", [{"batch_size": 7, "dtype": "bf16"}, {"engine": "compile", "device": "cuda"}], ids=str)
 def test_flops_of_one_sample_depend_on_no_workload(work: dict[str, Any]) -> None:
     assert flops.measure(job(**work)).values == flops.measure(job()).values
 
 
-@pytest.mark.parametrize("family", ["gmlp", "vit"])
-@pytest.mark.parametrize("input", ["patches", "tokens"])
+@pytest.mark.parametrize(("family", "input"), [("gmlp", "patches"), ("vit", "tokens")])
 def test_any_length_is_counted(family: str, input: str) -> None:
     values = flops.measure(job(family, n=65_537, input=input)).values
     assert values["flops_agree"]
     assert 0.99 < values["flops_quadratic_share"] < 1
 
 
-@pytest.mark.parametrize("n", [17, *(pytest.param(n, marks=pytest.mark.slow) for n in (256, 65_537))])
-@pytest.mark.parametrize("mixer", ["gru", "gru:bidirectional=true"])
+@pytest.mark.parametrize(
+    ("mixer", "n"), [("gru", 17), *(pytest.param("gru:bidirectional=true", n, marks=pytest.mark.slow) for n in (17, 256, 65_537))]
+)
 def test_a_recurrence_is_counted_at_any_length(mixer: str, n: int) -> None:
     values = flops.measure(job("metaformer", n=n, options=(("mixer", mixer),), phase="train")).values
     products = 3 * (32 * 32 + 32 * 32) if mixer == "gru" else 2 * 3 * (32 * 16 + 16 * 16)
@@ -99,7 +92,7 @@ def test_a_recurrence_is_counted_at_any_length(mixer: str, n: int) -> None:
     assert values["flops_train"] == 3 * values["flops"] - 2 * (n * 192 * 32 + 2 * states)
 
 
-@pytest.mark.parametrize("n", [19, 20, 65_536, 65_537])
+@pytest.mark.parametrize("n", [19, 65_536])
 def test_three_small_lengths_fix_what_is_counted_and_a_fourth_checks_it(n: int) -> None:
     counted = []
 
@@ -113,11 +106,6 @@ def test_three_small_lengths_fix_what_is_counted_and_a_fourth_checks_it(n: int) 
     assert max(counted[:-1]) < 19
 
 
-@pytest.mark.parametrize(("n", "stepwise"), [(17, True), (65_537, False)])
-def test_what_can_be_counted_where_it_is_is_counted_there(n: int, stepwise: bool) -> None:
-    assert count_at(n, lambda length: 2**length, stepwise=stepwise) == 2**n
-
-
 @pytest.mark.parametrize("count", [lambda n: n**3, lambda n: n * n + 2 * n - 1 + (n > 15), lambda n: n.bit_length()])
 def test_counts_of_small_lengths_that_no_polynomial_joins_are_refused(count: Callable[[int], int]) -> None:
     with pytest.raises(CountError, match=r"not a polynomial of degree two in seq_len: \d+ at seq_len 3, ") as caught:
@@ -125,22 +113,19 @@ def test_counts_of_small_lengths_that_no_polynomial_joins_are_refused(count: Cal
     assert str(count(17)) in str(caught.value)
 
 
-@pytest.mark.parametrize("kernel", ["conv1d", "einsum", "baddbmm"])
+@pytest.mark.parametrize("kernel", ["einsum", "baddbmm"])
 def test_the_reference_is_counted_whatever_kernel_runs(kernel: str) -> None:
     chosen = job("gmlp", options=(("kernel", kernel),), attention=NO_ATTENTION)
     assert flops.measure(chosen).values == flops.measure(job("gmlp", attention=NO_ATTENTION)).values
-
-
-def test_training_costs_three_forwards_but_for_the_data() -> None:
-    values = flops.measure(job(phase="train")).values
-    assert values["flops_train"] == 3 * values["flops"] - 2 * 16 * 192 * 32
 
 
 @pytest.mark.parametrize(
     ("family", "attention", "recomputed"), [("vit", "auto", 2 * 2 * 17 * 17 * 32), ("vit", "math", 0), ("gmlp", NO_ATTENTION, 0)]
 )
 def test_only_fused_attention_recomputes(family: str, attention: str, recomputed: int) -> None:
-    assert flops.measure(job(family, phase="train", attention=attention)).values["flops_recompute"] == recomputed
+    values = flops.measure(job(family, phase="train", attention=attention)).values
+    assert values["flops_recompute"] == recomputed
+    assert values["flops_train"] == 3 * values["flops"] - 2 * 16 * 192 * 32  # three forwards but for the data
 
 
 @pytest.mark.parametrize("has_fvcore", [pytest.param(True, marks=needs_fvcore), False])
@@ -167,11 +152,6 @@ def wrong_in_backward(cost: Cost) -> Cost:
 
 def test_summary_leaves_empty_what_was_not_measured() -> None:
     measured = dict(flops.measure(job()).values)
-    summary = flops.summarise([record(job(), measured)])
+    summary = flops.summarise([small_record("flops", measured)])
     assert set(summary) == set(flops.COLUMNS)
     assert summary == {**measured, "flops_train": None, "flops_recompute": None, "fft_flops_train": None}
-
-
-def test_a_record_of_an_older_version_has_no_ffts() -> None:
-    measured = {name: value for name, value in flops.measure(job(phase="train")).values.items() if not name.startswith("fft")}
-    assert flops.summarise([record(job(), measured)]) == {**measured, "fft_flops": None, "fft_flops_train": None}

@@ -13,15 +13,14 @@ import torch
 
 from bench.metrics import latency
 from bench.running.executors.inline import Executor
-from bench.spec import Cell, Job, ModelSpec, Settings, Workload
-from models.layers.shape import Shape
+from bench.spec import Job, Settings
+from tests.made_jobs import small_job, small_model
 from tests.timed import in_group
 
 
-def job(family: str, attention: str) -> Job:
-    model = ModelSpec(name=family, family=family, shape=Shape(seq_len=17, width=16, depth=1, heads=1, ffn_width=32))
-    work = Workload(batch_size=2, attention=attention)
-    return Job(cell=Cell(model=model, workload=work), metric="latency", repeat=0, settings=Settings(sample_s=0.01))
+def job(family: str, attention: str, **work: Any) -> Job:
+    work = {"batch_size": 2, "attention": attention, **work}
+    return small_job("latency", small_model(family), work=work, settings=Settings(sample_s=0.01))
 
 
 @pytest.mark.parametrize(("family", "attention", "column"), [("vit", "auto", "attention_effective"), ("gmlp", "none", "spatial_effective")])
@@ -54,19 +53,6 @@ def test_no_room_for_a_forward_after_timing_loses_no_time(
     assert found.values[column] == "unknown"
 
 
-def test_the_kernel_is_found_out_with_one_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A whole batch may not fit beside what the engine holds."""
-    from bench.measure.kernels import attention_kernel
-    from bench.measure.step import build_step
-
-    found = job("vit", "auto")
-    step = build_step(found.cell)
-    batches: list[int] = []
-    monkeypatch.setattr(step.model, "forward", lambda data: batches.append(len(data)))
-    attention_kernel(found.cell, step)
-    assert batches == [1]
-
-
 def test_on_a_gpu_a_step_is_built_then_warmed_up_and_watched_within_its_bursts_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between them other members of the group run on the same device: a clock that is read then is theirs."""
     from bench.measure import gpu_monitor, step, timer
@@ -83,9 +69,7 @@ def test_on_a_gpu_a_step_is_built_then_warmed_up_and_watched_within_its_bursts_a
     monkeypatch.setattr(timer, "rules_for", lambda *_: timer.Rules(sample_s=0.01))
     monkeypatch.setattr(latency, "uncounted_calls", lambda *_: 2)
     monkeypatch.setattr(latency, "_measurement", lambda _job, _step, timing, _readings: timing)
-    found = job("vit", "auto")
-    work = dataclasses.replace(found.cell.workload, device="cuda")
-    turns = latency.take_turns(dataclasses.replace(found, cell=dataclasses.replace(found.cell, workload=work), num_calls=3))
+    turns = latency.take_turns(dataclasses.replace(job("vit", "auto", device="cuda"), num_calls=3))
     next(turns)
     assert log == []
     turns.send(True)

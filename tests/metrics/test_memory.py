@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from types import SimpleNamespace
 from typing import cast
 
@@ -12,11 +13,12 @@ import torch
 from bench.measure.memory_tracker import LiveBytes, Traffic
 from bench.measure.step import attention_backend
 from bench.metrics import memory
-from bench.spec import Cell, Job, ModelSpec, OptionValue, Outcome, Record, Workload
-from models.layers.shape import Interface, Shape
+from bench.spec import Cell, Job, OptionValue, Workload
+from models.layers.shape import Interface
+from tests.made_jobs import small_model, small_record
 
 FLOAT = 4
-WIDTH, FFN_WIDTH = 16, 64
+FFN_WIDTH = 64
 
 
 def small_cell(
@@ -34,8 +36,8 @@ def small_cell(
     interface: Interface = Interface(),
     options: dict[str, OptionValue] | None = None,
 ) -> Cell:
-    shape = Shape(seq_len=n, width=WIDTH, depth=depth, heads=heads, ffn_width=ffn_width)
-    model = ModelSpec(name=family, family=family, options=tuple((options or {}).items()), shape=shape, interface=interface)
+    sizes = {"seq_len": n, "depth": depth, "heads": heads, "ffn_width": ffn_width}
+    model = small_model(family, options=options or {}, interface=interface, **sizes)
     return Cell(model=model, workload=Workload(batch_size=batch, phase=phase, attention=attention, dtype=dtype, engine=engine))
 
 
@@ -60,17 +62,17 @@ def quadratic_floats(sizes: list[int], step: int) -> float:
     return (high - 2 * middle + low) / (2 * step * step * FLOAT)
 
 
-@pytest.mark.parametrize("family", ["vit", "transformer"])
-@pytest.mark.parametrize(("phase", "matrices"), [("infer", 2), ("train", 4)])
+@pytest.mark.parametrize(("family", "phase", "matrices"), [("vit", "infer", 2), ("transformer", "train", 4)])
 def test_explicit_attention_keeps_batch_x_heads_x_n_squared_to_the_byte(family: str, phase: str, matrices: int) -> None:
     """Two n x n matrices per head and sample at work, and in training one more kept by each of the two layers."""
     lengths, step = (192, 256, 320), 64
-    for batch, heads in ((1, 1), (1, 2), (3, 2)):
+    for batch, heads in ((1, 1), (3, 2)):
         sizes = [measured_activation(small_cell(family, n=n, phase=phase, attention="math", batch=batch, heads=heads)) for n in lengths]
         assert quadratic_floats(sizes, step) == matrices * batch * heads
 
 
-@pytest.mark.parametrize("depth", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("depth", [1, 3])
 def test_in_training_explicit_attention_keeps_one_matrix_per_layer_and_two_at_work(depth: int) -> None:
     lengths, step = (2048, 4096, 6144), 2048
     for batch, heads in ((1, 2), (32, 4)):
@@ -78,16 +80,13 @@ def test_in_training_explicit_attention_keeps_one_matrix_per_layer_and_two_at_wo
         assert quadratic_floats([predicted_activation(cell) for cell in cells], step) == (depth + 2) * batch * heads
 
 
-@pytest.mark.parametrize("family", ["vit", "transformer"])
 @pytest.mark.parametrize("phase", ["infer", "train"])
-def test_fused_attention_grows_linearly(family: str, phase: str) -> None:
-    lengths, step = (192, 256, 320), 64
-    for batch, heads in ((1, 1), (3, 4)):
-        cells = [small_cell(family, n=n, phase=phase, attention="flash", batch=batch, heads=heads) for n in lengths]
-        assert quadratic_floats([measured_activation(cell) for cell in cells], step) == 0
+def test_fused_attention_grows_linearly(phase: str) -> None:
+    cells = [small_cell("vit", n=n, phase=phase, attention="flash", batch=3, heads=4) for n in (192, 256, 320)]
+    assert quadratic_floats([measured_activation(cell) for cell in cells], 64) == 0
 
 
-@pytest.mark.parametrize("lengths", [(16, 24, 32), (64, 128, 192), (192, 256, 320)])
+@pytest.mark.parametrize("lengths", [(16, 24, 32), (64, 128, 192)])
 def test_gmlp_inference_grows_linearly(lengths: tuple[int, int, int]) -> None:
     """With 32 gated channels, n below and above them."""
     for batch in (1, 4):
@@ -95,19 +94,15 @@ def test_gmlp_inference_grows_linearly(lengths: tuple[int, int, int]) -> None:
         assert quadratic_floats(sizes, lengths[1] - lengths[0]) == 0
 
 
-@pytest.mark.parametrize("options", [{}, {"spatial_heads": 2}])
-def test_gmlp_training_at_n_above_the_channels_holds_n_squared_once_whatever_the_batch(options: dict[str, OptionValue]) -> None:
-    """The one n x n matrix is the gradient of a spatial weight, just before it is accumulated."""
-    lengths, step = (256, 384, 512), 128
-    for batch in (2, 4, 8):
-        sizes = [measured_activation(small_cell("gmlp", n=n, phase="train", batch=batch, options=options)) for n in lengths]
-        assert quadratic_floats(sizes, step) == 1
-
-
-def test_gmlp_training_at_n_below_the_channels_grows_linearly() -> None:
-    for batch in (2, 4, 8):
-        sizes = [measured_activation(small_cell("gmlp", n=n, phase="train", batch=batch, ffn_width=512)) for n in (64, 128, 192)]
-        assert quadratic_floats(sizes, 64) == 0
+@pytest.mark.parametrize(("lengths", "ffn_width", "spatial_heads", "matrices"), [((256, 384, 512), 64, 2, 1), ((64, 128, 192), 512, 1, 0)])
+def test_gmlp_training_holds_n_squared_once_at_n_above_the_channels_whatever_the_batch(
+    lengths: tuple[int, int, int], ffn_width: int, spatial_heads: int, matrices: int
+) -> None:
+    """The one n x n matrix is the gradient of a spatial weight, just before it is accumulated. Below the channels there is none."""
+    for batch in (2, 4):
+        options: dict[str, OptionValue] = {"spatial_heads": spatial_heads}
+        cells = [small_cell("gmlp", n=n, phase="train", batch=batch, ffn_width=ffn_width, options=options) for n in lengths]
+        assert quadratic_floats([measured_activation(cell) for cell in cells], lengths[1] - lengths[0]) == matrices
 
 
 def gmlp_above_the_channels(batch: int, phase: str, dtype: str, kernel: str = "auto") -> float:
@@ -115,12 +110,12 @@ def gmlp_above_the_channels(batch: int, phase: str, dtype: str, kernel: str = "a
     return quadratic_floats([measured_activation(cell) for cell in cells], 128)
 
 
-@pytest.mark.parametrize(("phase", "dtype"), [("train", "bf16"), ("infer", "bf16-autocast"), ("train", "bf16-autocast")])
+@pytest.mark.parametrize(("phase", "dtype"), [("train", "bf16"), ("train", "bf16-autocast")])
 def test_in_bf16_gmlp_at_n_above_the_channels_holds_no_n_squared_per_sample(phase: str, dtype: str) -> None:
     assert gmlp_above_the_channels(4, phase, dtype) <= gmlp_above_the_channels(2, phase, dtype) <= 2
 
 
-@pytest.mark.parametrize(("dtype", "of_two_samples"), [("fp32", 2), ("bf16-autocast", 4)])
+@pytest.mark.parametrize(("dtype", "of_two_samples"), [("fp32", 2), pytest.param("bf16-autocast", 4, marks=pytest.mark.slow)])
 def test_a_batched_spatial_product_is_caught(dtype: str, of_two_samples: int) -> None:
     """The broken specimen: at n above the channels, this kernel's weight gradient passes through one n x n matrix per sample.
 
@@ -130,9 +125,16 @@ def test_a_batched_spatial_product_is_caught(dtype: str, of_two_samples: int) ->
     assert many - few == of_two_samples
 
 
-@pytest.mark.parametrize("attention", ["flash", "math"])
-@pytest.mark.parametrize("phase", ["infer", "train"])
-@pytest.mark.parametrize("family", ["gmlp", "vit", "transformer"])
+@pytest.mark.parametrize(
+    ("family", "phase", "attention"),
+    [
+        ("gmlp", "infer", "flash"),
+        ("gmlp", "train", "flash"),
+        ("vit", "train", "flash"),
+        ("vit", "infer", "math"),
+        ("transformer", "train", "math"),
+    ],
+)
 def test_the_prediction_equals_the_measurement(family: str, phase: str, attention: str) -> None:
     for n, interface in ((9, Interface()), (33, Interface(input="tokens"))):
         cell = small_cell(family, n=n, phase=phase, attention=attention, interface=interface)
@@ -152,18 +154,20 @@ def test_the_prediction_equals_the_measurement(family: str, phase: str, attentio
 
 
 def test_under_autocast_the_prediction_is_within_one_per_cent() -> None:
-    for family in ("gmlp", "vit"):
-        cell = small_cell(family, n=33, phase="train", attention="flash", dtype="bf16-autocast")
-        with attention_backend("flash"):
-            predicted = memory.predict(cell)
-        measured = memory.measure(job(cell)).values
-        assert predicted.live.total == pytest.approx(measured["peak_memory_bytes"], rel=0.01)
-        assert predicted.traffic.moved_bytes == pytest.approx(measured["moved_bytes"], rel=0.01)
+    cell = small_cell("vit", n=33, phase="train", attention="flash", dtype="bf16-autocast")
+    with attention_backend("flash"):
+        predicted = memory.predict(cell)
+    measured = memory.measure(job(cell)).values
+    assert predicted.live.total == pytest.approx(measured["peak_memory_bytes"], rel=0.01)
+    assert predicted.traffic.moved_bytes == pytest.approx(measured["moved_bytes"], rel=0.01)
 
 
-@pytest.mark.parametrize("dtype", ["fp32", pytest.param("bf16-autocast", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("phase", ["infer", "train"])
-@pytest.mark.parametrize("family", ["gmlp", "vit", "transformer"])
+BOUNDED = list(itertools.product(("gmlp", "vit", "transformer"), ("train",), ("fp32", "bf16-autocast")))
+
+
+@pytest.mark.parametrize(
+    ("family", "phase", "dtype"), [("vit", "infer", "fp32"), *(pytest.param(*one, marks=pytest.mark.slow) for one in BOUNDED)]
+)
 def test_the_rough_bound_is_above_the_prediction(family: str, phase: str, dtype: str) -> None:
     for n, batch, depth, ffn_width, attention in ((2, 1, 1, 64, "flash"), (17, 256, 1, 8, "math"), (1025, 8, 2, 64, "math")):
         cell = small_cell(family, n=n, batch=batch, depth=depth, ffn_width=ffn_width, phase=phase, dtype=dtype, attention=attention)
@@ -174,22 +178,19 @@ def test_the_rough_bound_is_above_the_prediction(family: str, phase: str, dtype:
 def test_a_cell_beyond_the_machine_is_predicted_and_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """32 x 4 heads x 65,537^2 scores of a float each take two terabytes, twice."""
     monkeypatch.setattr(memory, "_measured", _forbidden)
+    cell = small_cell("gmlp", n=129, batch=1, dtype="bf16")
+    counts = memory.predict(cell)
+    assert counts.building > counts.live.total  # it does not fit while it is built in fp32
+    with monkeypatch.context() as patch:
+        patch.setattr(memory, "rough_bound_bytes", lambda _: 10 * counts.building)
+        patch.setattr(memory, "available_bytes", lambda _: int((counts.building + counts.live.total) / 2 / memory.USABLE_SHARE))
+        built = memory.measure(job(cell)).values
+    assert (built["memory_source"], built["peak_memory_bytes"]) == ("predicted", counts.live.total)
     values = memory.measure(job(small_cell("vit", n=65_537, batch=32, heads=4, attention="math"))).values
     assert values["memory_source"] == "predicted"
     assert values["peak_memory_bytes"] > 2 * 32 * 4 * 65_537**2 * FLOAT
     assert values["gradient_bytes"] == values["optimizer_bytes"] == 0
     assert values["rss_bytes"] is None
-
-
-def test_a_model_that_cannot_be_built_in_fp32_is_predicted_and_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    cell = small_cell("gmlp", n=129, batch=1, dtype="bf16")
-    counts = memory.predict(cell)
-    assert counts.building > counts.live.total
-    monkeypatch.setattr(memory, "_measured", _forbidden)
-    monkeypatch.setattr(memory, "rough_bound_bytes", lambda _: 10 * counts.building)
-    monkeypatch.setattr(memory, "available_bytes", lambda _: int((counts.building + counts.live.total) / 2 / memory.USABLE_SHARE))
-    values = memory.measure(job(cell)).values
-    assert (values["memory_source"], values["peak_memory_bytes"]) == ("predicted", counts.live.total)
 
 
 def test_a_prediction_tells_the_traffic_of_an_eager_step_and_not_of_a_compiled_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,11 +202,6 @@ def test_a_prediction_tells_the_traffic_of_an_eager_step_and_not_of_a_compiled_o
     assert (compiled["moved_bytes"], compiled["num_operators"]) == (None, None)
 
 
-def test_a_small_cell_is_not_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "predict", _forbidden)
-    assert memory.measure(job(small_cell("gmlp", n=17))).values["memory_source"] == "live_storages"
-
-
 def test_a_cell_that_only_might_not_fit_is_predicted_and_then_run(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = small_cell("gmlp", n=17)
     between = int((memory.predict(cell).live.total + memory.rough_bound_bytes(cell)) / 2 / memory.USABLE_SHARE)
@@ -213,14 +209,16 @@ def test_a_cell_that_only_might_not_fit_is_predicted_and_then_run(monkeypatch: p
     assert memory.measure(job(cell)).values["memory_source"] == "live_storages"
 
 
-def test_without_a_word_from_the_system_the_cell_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_cell_or_one_without_a_word_from_the_system_is_run_and_not_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "predict", _forbidden)
+    assert memory.measure(job(small_cell("gmlp", n=17))).values["memory_source"] == "live_storages"
     monkeypatch.setattr("bench.measure.environment.available_memory_bytes", lambda: None)
     assert memory.measure(job(small_cell("gmlp", n=17))).values["memory_source"] == "live_storages"
 
 
 @pytest.mark.parametrize(
     "error",
-    [MemoryError(), torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")],
+    [torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")],
 )
 def test_running_out_of_memory_ends_in_a_prediction(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def exhausted(*_: object) -> dict[str, object]:
@@ -326,16 +324,7 @@ def test_the_engines_that_replay_say_so() -> None:
 
 def test_the_columns_are_the_record_as_measured() -> None:
     values = memory.measure(job(small_cell("gmlp", n=17))).values
-    record = Record(
-        subject_id="cell",
-        metric="memory",
-        repeat=0,
-        control=False,
-        environment_id="here",
-        code_version="0",
-        outcome=Outcome(status="measured", values=values),
-    )
-    assert memory.summarise([record]) == values
+    assert memory.summarise([small_record("memory", values)]) == values
     assert set(values) == set(memory.COLUMNS)
     assert memory.summarise([]) == dict.fromkeys(memory.COLUMNS)
 

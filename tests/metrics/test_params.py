@@ -7,12 +7,10 @@ import pytest
 from bench.flop_counter import CountError
 from bench.measure import model
 from bench.metrics import params
-from bench.spec import MEASURED, Cell, Job, ModelSpec, Outcome, Record, Workload
 from models.layers.cost import Cost, N, Term
-from models.layers.shape import Shape
+from tests.made_jobs import small_job, small_model, small_record
 
-SHAPE = Shape(seq_len=17, width=32, depth=2, heads=4, ffn_width=64)
-JOB = Job(cell=Cell(model=ModelSpec(name="gmlp", family="gmlp", shape=SHAPE), workload=Workload()), metric="params", repeat=0)
+JOB = small_job("params", small_model("gmlp", width=32, depth=2, heads=4, ffn_width=64))
 BLOCK = 64 + (32 * 64 + 64) + 64 + (17 * 17 + 17) + (32 * 32 + 32)
 """Norm, expansion, norm of the gate, spatial matrix, contraction; by hand."""
 
@@ -33,9 +31,5 @@ def test_a_disagreement_is_one_line_with_both_counts(monkeypatch: pytest.MonkeyP
 
 def test_summary_holds_the_counts() -> None:
     values = params.measure(JOB).values
-    outcome = Outcome(status=MEASURED, values=values)
-    record = Record(
-        subject_id=JOB.subject_id, metric="params", repeat=0, control=False, environment_id="e", code_version="c", outcome=outcome
-    )
-    assert params.summarise([record]) == values
+    assert params.summarise([small_record("params", values)]) == values
     assert set(params.COLUMNS) == set(values)

@@ -6,25 +6,22 @@ import pytest
 
 from bench.metrics import accuracy, tuning
 from bench.planning.tuning import TRIAL_SEED_OFFSET
-from bench.spec import Cell, Job, ModelSpec, Outcome, Recipe, Record, Settings, Workload
+from bench.spec import Job, Recipe, Record, Settings
+from bench.tasks._info import info_of
 from bench.training import loop
 from bench.training.objective import Scores
 from bench.training.reading import Examples
-from models.layers.shape import Interface, Shape
+from tests.made_jobs import small_job, small_model, small_record
 
-MODEL = ModelSpec(
-    name="gmlp",
-    family="gmlp",
-    shape=Shape(seq_len=5, width=8, depth=1, heads=1, ffn_width=16),
-    interface=Interface(patch_dim=256, num_classes=10),
-)
+TASK = "copy+symbols=8+items=300+test_items=40"
 
 
 def make_job(metric: str, repeat: int, seed: int = 0) -> Job:
-    recipe = Recipe(epochs=1, learning_rate=4e-3)
-    return Job(
-        cell=Cell(model=MODEL, workload=Workload(task="digits")), metric=metric, repeat=repeat, settings=Settings(seed=seed), recipe=recipe
+    model, recipe = (
+        small_model("gmlp", seq_len=8, width=8, interface=info_of(TASK).interface(8, "none")),
+        Recipe(epochs=1, learning_rate=4e-3),
     )
+    return small_job(metric, model, work={"task": TASK}, repeat=repeat, settings=Settings(seed=seed), recipe=recipe)
 
 
 def test_a_trial_scores_validation_and_leaves_the_test_items_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,14 +54,11 @@ COST = {"train_flops": 5, "weight_decay": 0.05}
 
 
 def make_records(validations: list[float]) -> list[Record]:
-    outcomes = [
-        Outcome(status="measured", values={**COST, "validation": value, "learning_rate": 0.1 * (number + 1), "train_s": 10.0**number})
+    values = [
+        {**COST, "validation": value, "learning_rate": 0.1 * (number + 1), "train_s": 10.0**number}
         for number, value in enumerate(validations)
     ]
-    return [
-        Record(subject_id=str(i), metric="tuning", repeat=i, control=False, environment_id="e", code_version="v", outcome=outcome)
-        for i, outcome in enumerate(outcomes)
-    ]
+    return [small_record("tuning", found, place) for place, found in enumerate(values)]
 
 
 def test_the_summary_is_the_best_trial_and_of_equals_the_first() -> None:
@@ -73,7 +67,4 @@ def test_the_summary_is_the_best_trial_and_of_equals_the_first() -> None:
     tuned = {"tuned_validation": 0.9, "tuned_learning_rate": 0.2, "tuned_weight_decay": 0.05}
     assert row == {"num_trials": 3, **tuned, **tried, "tuning_s": 111.0, "tuning_flops": 15}
     assert tuple(row) == tuning.COLUMNS
-
-
-def test_no_record_gives_empty_columns_not_zero() -> None:
     assert tuning.summarise([]) == dict.fromkeys(tuning.COLUMNS)

@@ -43,6 +43,7 @@ def test_where_jobs_run_elsewhere_or_in_this_process_nothing_is_measured(monkeyp
     assert short_ceilings(SimpleNamespace(run=run), planned()) is None
 
 
+@pytest.mark.slow
 def test_a_process_of_its_own_measures_both() -> None:
     with Executor() as executor:
         found = short_ceilings(executor, planned())
@@ -51,11 +52,8 @@ def test_a_process_of_its_own_measures_both() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metrics", "timed"), [("params", False), ("params,flops", False), ("params,latency", True), ("accuracy", True), ("energy", True)]
+    ("metrics", "quick", "timed"),
+    [("params,flops", False, False), ("params,latency", False, True), ("accuracy", False, True), ("latency", True, False)],
 )
-def test_a_run_is_timed_by_what_it_repeats(metrics: str, timed: bool) -> None:
-    assert needs_short_ceilings(planned(metrics)) is timed
-
-
-def test_a_quick_run_measures_ceilings_in_its_rounds_only() -> None:
-    assert needs_short_ceilings(planned(quick=True)) is False
+def test_a_run_is_timed_by_what_it_repeats_and_a_quick_one_in_its_rounds_only(metrics: str, quick: bool, timed: bool) -> None:
+    assert needs_short_ceilings(planned(metrics, quick=quick)) is timed

@@ -12,17 +12,19 @@ import pytest
 from bench.running import interleave
 from bench.running.executors import inline
 from bench.running.interleave import stands_still, take_turns
-from bench.spec import MEASURED, Cell, Job, ModelSpec, Outcome, Settings, Workload
-from models.layers.shape import Shape
+from bench.spec import MEASURED, Job, Outcome, Settings
+from tests.made_jobs import small_job, small_model
 from tests.timed import in_group
 
 BLOCKS = 8
 
 
-def job(place: int = 0, *, repeat: int = 0, num_blocks: int = BLOCKS, **work: Any) -> Job:
-    model = ModelSpec(name="vit", family="vit", shape=Shape(seq_len=17, width=16, depth=1, heads=1, ffn_width=16 * (place + 1)))
-    cell = Cell(model=model, workload=Workload(batch_size=1, attention=work.pop("attention", "math"), **work))
-    return in_group(Job(cell=cell, metric="latency", repeat=repeat, settings=Settings(sample_s=0.01)), num_blocks=num_blocks)
+def job(place: int = 0, *, repeat: int = 0, seed: int = 0, **work: Any) -> Job:
+    model = small_model(ffn_width=16 * (place + 1))
+    found = small_job(
+        "latency", model, repeat=repeat, work={"batch_size": 1, "attention": "math", **work}, settings=Settings(sample_s=0.01, seed=seed)
+    )
+    return in_group(found, num_blocks=BLOCKS)
 
 
 @dataclasses.dataclass(eq=False)
@@ -72,35 +74,15 @@ def bursts(log: list[str]) -> list[str]:
 
 def test_every_member_has_one_burst_in_each_block_and_their_order_changes() -> None:
     log: list[str] = []
-    gpu_log: list[str] = []
     take_turns([Planted(name, log) for name in "abc"])
     assert log[:6:2] == [entry.replace("ready", "begin") for entry in log[1:6:2]]  # warm, one after the other
     assert sorted(log[:6:2]) == ["begin a", "begin b", "begin c"]
-    on_gpu = job()
-    work = dataclasses.replace(on_gpu.cell.workload, device="cuda")
-    on_gpu = dataclasses.replace(on_gpu, cell=dataclasses.replace(on_gpu.cell, workload=work))
-    take_turns([Planted(name, gpu_log, job=on_gpu) for name in "abc"])
-    # setting up takes seconds there: all at once; but a first call beside others would not be timed alone
-    assert [entry.split()[0] for entry in gpu_log[:9]] == ["begin"] * 3 + ["ready"] * 3 + ["warm"] * 3
     assert not any(entry.startswith("warm") for entry in log)
     assert log[-3:] == ["end a", "end b", "end c"]
     blocks = [tuple(bursts(log)[place : place + 3]) for place in range(0, 3 * BLOCKS, 3)]
     assert len(bursts(log)) == 3 * BLOCKS
     assert all(sorted(block) == ["a", "b", "c"] for block in blocks)
     assert len(set(blocks)) > 2
-
-
-def test_the_order_is_that_of_the_seed_the_group_and_the_round() -> None:
-    def order(**changes: Any) -> list[str]:
-        log: list[str] = []
-        found = job(repeat=changes.pop("repeat", 0))
-        found = dataclasses.replace(found, settings=dataclasses.replace(found.settings, **changes))
-        take_turns([Planted(name, log, job=found) for name in "abcd"])
-        return bursts(log)
-
-    assert order() == order()
-    assert order() != order(repeat=1)
-    assert order() != order(seed=1)
 
 
 @pytest.mark.parametrize(
@@ -118,25 +100,19 @@ def test_a_member_that_ends_early_leaves_the_others_all_their_blocks(turn: str, 
     assert "restless_turns" not in failed.values
 
 
-def test_a_member_that_fails_to_build_on_a_gpu_is_not_warmed_up() -> None:
+def test_on_a_gpu_all_set_up_at_once_and_warm_up_one_after_the_other_but_for_who_could_not_be_built() -> None:
+    """Setting up takes seconds there; but a first call beside others would not be timed alone."""
     log: list[str] = []
-    found = job()
-    found = dataclasses.replace(
-        found, cell=dataclasses.replace(found.cell, workload=dataclasses.replace(found.cell.workload, device="cuda"))
-    )
-    weak = Planted("weak", log, fails=lambda at, _: "out_of_memory" if at == "begin" else "", job=found)
-    outcomes = take_turns([Planted("a", log, job=found), weak])
-    assert [outcome.status for outcome in outcomes] == [MEASURED, "out_of_memory"]
-    assert [entry for entry in log if entry.startswith("warm")] == ["warm a"]
+    weak = Planted("weak", log, fails=lambda at, _: "out_of_memory" if at == "begin" else "", job=job(device="cuda"))
+    outcomes = take_turns([*(Planted(name, log, job=job(device="cuda")) for name in "ab"), weak])
+    assert [outcome.status for outcome in outcomes] == [MEASURED, MEASURED, "out_of_memory"]
+    assert [entry.split()[0] for entry in log[:8]] == ["begin"] * 3 + ["ready"] * 3 + ["warm"] * 2
+    assert "warm weak" not in log
 
 
 def test_members_that_set_up_at_the_same_time_are_busy_for_no_longer_than_the_group_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the next round would be expected to last as many times longer, and be refused for want of time."""
-    found = job()
-    found = dataclasses.replace(
-        found, cell=dataclasses.replace(found.cell, workload=dataclasses.replace(found.cell.workload, device="cuda"))
-    )
-    members = [Planted(name, [], job=found) for name in "abcd"]
+    members = [Planted(name, [], job=job(device="cuda")) for name in "abcd"]
     monkeypatch.setattr(Planted, "end", lambda self: setattr(self, "outcome", Outcome(status=MEASURED, duration_s=1000.0)))
     assert sum(outcome.duration_s or 0 for outcome in take_turns(members)) < 100
     members = [Planted(name, []) for name in "abcd"]
@@ -170,16 +146,11 @@ def test_the_next_waits_until_the_one_before_stands_still(slept: list[float]) ->
     waited = len(slept)
     assert stands_still(spinning)
     assert len(slept) == waited + 1
-
-
-def test_who_never_stands_still_is_waited_for_no_longer_than_a_second(slept: list[float]) -> None:
+    assert stands_still(Planted("a", [], clock=lambda: 0.04 * sum(slept)))  # a little processor time is no work
+    assert not stands_still(Planted("a", [], clock=lambda: 0.06 * sum(slept)))
+    slept.clear()
     assert not stands_still(Planted("a", [], clock=lambda: sum(slept)))
     assert interleave.MAX_WAIT_S <= sum(slept) < interleave.MAX_WAIT_S + 0.01
-
-
-def test_a_little_processor_time_is_no_work(slept: list[float]) -> None:
-    assert stands_still(Planted("a", [], clock=lambda: 0.04 * sum(slept)))
-    assert not stands_still(Planted("a", [], clock=lambda: 0.06 * sum(slept)))
 
 
 def test_a_member_that_is_gone_or_tells_no_time_is_not_waited_for(slept: list[float]) -> None:
@@ -209,10 +180,14 @@ def test_members_of_one_process_take_turns_and_one_that_cannot_be_built_leaves_t
 
 
 def test_who_starts_first_and_every_block_is_drawn_and_turned_round_in_the_next_round() -> None:
-    starts, blocks = [], []
-    for repeat in range(8):
+    def logged(repeat: int, seed: int = 0) -> list[str]:
         log: list[str] = []
-        take_turns([Planted(name, log, job=job(repeat=repeat)) for name in "abcd"])
+        take_turns([Planted(name, log, job=job(repeat=repeat, seed=seed)) for name in "abcd"])
+        return log
+
+    assert bursts(logged(0)) == bursts(logged(0)) != bursts(logged(0, seed=1))
+    starts, blocks = [], []
+    for log in map(logged, range(8)):
         starts.append("".join(entry.removeprefix("begin ") for entry in log if entry.startswith("begin")))
         blocks.append(["".join(bursts(log)[place : place + 4]) for place in range(0, 4 * BLOCKS, 4)])
     assert all(even == odd[::-1] for even, odd in zip(starts[::2], starts[1::2], strict=True))

@@ -1,197 +1,150 @@
-"""A training that was killed, wherever, and taken up again ends with the bits of one that was left alone."""
+"""A training that was cut off, wherever, and taken up again ends with the bits of one that was left alone.
+
+The real kill of a whole run that trains is in tests/training/test_killed_run.py.
+"""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
-import json
+import math
 import os
 import pickle
-import random
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import nn
 
 from bench.metrics.accuracy import _checkpoint
 from bench.progress import listening
-from bench.spec import Cell, Job, ModelSpec, Recipe, Settings, Workload
-from bench.training import loop
+from bench.spec import Job, Recipe, Settings
 from bench.training.checkpoint import Checkpoint
-from bench.training.loop import Training
-from models.layers.shape import Shape
-from tests.specimens import ROOT, environment_of
-from tests.training.resumable import CASES, EPOCHS, IDENTITY, MOMENTS, Kill, differences, run_case, summary_of
+from bench.training.loop import Training, TrainResult
+from tests.made_jobs import small_job
+from tests.training.small_trainings import IDENTITY, NUM_LEARNED, changed, differences, losses, run, run_until_cut_off, saved_at
 
-KILLS_PER_CASE = 6
-
-
-def drawn_lives() -> dict[str, tuple[str, list[Kill]]]:
-    """By name: a case and its kills. Each case dies once at `KILLS_PER_CASE` drawn points, and once twice over."""
-    draw = random.Random(20)
-    lives: dict[str, tuple[str, list[Kill]]] = {}
-    for case_name, case in CASES.items():
-        num_steps = EPOCHS * case.steps_per_epoch
-        for number in range(KILLS_PER_CASE):
-            moment = MOMENTS[number % len(MOMENTS)]
-            # a state is torn while it is written, and lost with an epoch that was not scored: both are seen where every step is saved
-            saved_every = draw.randint(1, 3) if moment in ("before", "update", "after") else 1
-            lives[f"{case_name} {number}"] = (case_name, [Kill(step=draw.randrange(num_steps), moment=moment, saved_every=saved_every)])
-        steps = sorted(draw.sample(range(num_steps), 2))
-        lives[f"{case_name} twice"] = (case_name, [Kill(step=step, moment="after") for step in steps])
-    return lives
+EPOCHS = 3
+CASES: dict[str, tuple[str, Recipe]] = {
+    "plain": ("gmlp", changed(epochs=EPOCHS)),
+    "dropout and plateau": ("vit", changed(epochs=EPOCHS, dropout=0.2, schedule="plateau", patience=0)),
+    "augmented": (
+        "gmlp",
+        changed(epochs=EPOCHS, augment=("crop", "flip", "randaugment", "mixup", "cutmix", "erasing"), dropout=0.1, accumulate=2),
+    ),
+    "bf16": ("vit", changed(epochs=EPOCHS, precision="bf16-autocast", schedule="constant", augment=("crop", "flip"), dropout=0.1)),
+}
+"""By name: the family, and the recipe."""
 
 
-LIVES = drawn_lives()
-EVERY_DAY = {f"{case} {number}" for number, case in enumerate(CASES)} | {"plain 4", "plain twice"}
-"""A death of every case and at every moment."""
+def run_case(name: str, checkpoint: Checkpoint | None = None) -> tuple[nn.Module, TrainResult]:
+    family, recipe = CASES[name]
+    return run(recipe, family, checkpoint)
 
 
-@pytest.fixture(scope="module")
-def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The folder in which a life has been lived: one for those of every day, one for the others."""
-
-    @functools.cache
-    def lived(every_day: bool) -> Path:
-        folder = tmp_path_factory.mktemp("lives")
-        asked = [
-            {"name": name, "case": case, "kills": [dataclasses.asdict(kill) for kill in kills]}
-            for name, (case, kills) in LIVES.items()
-            if (name in EVERY_DAY) == every_day
-        ]
-        (folder / "lives.json").write_text(json.dumps(asked))
-        command = [sys.executable, "-m", "tests.training.resumable", str(folder)]
-        ran = subprocess.run(command, cwd=ROOT, env=environment_of(ROOT), capture_output=True, text=True, timeout=300, check=False)
-        assert ran.returncode == 0, ran.stderr
-        return folder
-
-    return lambda name: lived(name in EVERY_DAY)
-
-
-@pytest.fixture(scope="module")
-def undisturbed() -> dict[str, dict[str, Any]]:
-    return {name: summary_of(*run_case(case, None)) for name, case in CASES.items()}
-
-
-def test_enough_points_were_drawn_and_of_every_kind() -> None:
-    kills = [kill for _, kills in LIVES.values() for kill in kills]
-    assert sum(len(kills) == 1 for _, kills in LIVES.values()) >= 20
-    assert {kill.moment for kill in kills} == {kill.moment for name in EVERY_DAY for kill in LIVES[name][1]} == set(MOMENTS)
-    assert {LIVES[name][0] for name in EVERY_DAY} == set(CASES)
-    assert {kill.saved_every for kill in kills} == {1, 2, 3}
-
-
-@pytest.mark.parametrize("name", [name if name in EVERY_DAY else pytest.param(name, marks=pytest.mark.slow) for name in LIVES])
-def test_a_killed_training_ends_with_the_bits_of_an_undisturbed_one(
-    name: str, folder_of: Callable[[str], Path], undisturbed: dict[str, Any]
-) -> None:
-    case_name, kills = LIVES[name]
-    lived = folder_of(name)
-    found = torch.load(lived / f"{name}.pt", weights_only=True)
-    assert differences(found, undisturbed[case_name]) == []
-    assert found["began_at"] == kills[-1].last_saved(CASES[case_name].steps_per_epoch)
-    assert not list((lived / "checkpoints").glob(f".{name}.pt.*.tmp"))
-
-
-def test_what_is_compared_differs_between_trainings(undisturbed: dict[str, Any]) -> None:
-    """Weights that training leaves alone, or trainings that end alike, could not show that anything was restored."""
-    assert differences(undisturbed["dropout and plateau"], undisturbed["bf16"])
-    for summary in undisturbed.values():
-        assert len(set(summary["loss"])) == EPOCHS
-
-
-class InterruptedByTestError(Exception):
-    pass
-
-
-def interrupt_at(step: int, monkeypatch: pytest.MonkeyPatch, case_name: str, path: Path) -> Checkpoint:
-    """Train in this process until the step is reached, every step saved."""
-    checkpoint = Checkpoint(path=path, identity=IDENTITY, every_s=0.0)
-    learn = Training.learn
-
-    def learn_until(training: Training, chosen: Tensor) -> None:
-        if training.step == step:
-            raise InterruptedByTestError
-        learn(training, chosen)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Training, "learn", learn_until)
-        with pytest.raises(InterruptedByTestError):
-            run_case(CASES[case_name], checkpoint)
+def cut_off(name: str, path: Path, step: int) -> Checkpoint:
+    """What a training leaves that was cut off at that step, every step saved."""
+    family, recipe = CASES[name]
+    run_until_cut_off(recipe, family, checkpoint := saved_at(path), step)
     return checkpoint
 
 
-@pytest.mark.parametrize("forgotten", [(), ("model",), ("optimizer",), ("random",), ("loss_sum",)])
+@pytest.fixture(scope="module")
+def undisturbed() -> dict[str, tuple[nn.Module, TrainResult]]:
+    return {name: run_case(name) for name in CASES}
+
+
+Results = dict[str, tuple[nn.Module, TrainResult]]
+
+
+def test_what_is_compared_differs_between_trainings(undisturbed: Results) -> None:
+    """Weights that training leaves alone, or trainings that end alike, could not show that anything was restored."""
+    assert len(differences(undisturbed["dropout and plateau"], undisturbed["bf16"])) > 2
+    assert {len(set(losses(result))) for _, result in undisturbed.values()} == {EPOCHS}
+
+
+@pytest.mark.parametrize("place", [-1, 0, 1], ids=["before the end of an epoch", "after it", "in the next"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_training_that_was_cut_off_ends_with_the_bits_of_an_undisturbed_one(
+    name: str, place: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, undisturbed: Results
+) -> None:
+    recipe = CASES[name][1]
+    step = math.ceil(NUM_LEARNED / (recipe.batch_size * recipe.accumulate)) + place
+    checkpoint = cut_off(name, tmp_path / "state.pt", step)
+    state = checkpoint.read()
+    assert state is not None
+    restored: list[int] = []
+    restore = Training.restore
+
+    def restore_and_note(training: Training, state: Any) -> None:
+        restored.append(state["step"])
+        restore(training, state)
+
+    monkeypatch.setattr(Training, "restore", restore_and_note)
+    found = run_case(name, checkpoint)
+    assert differences(found, undisturbed[name]) == []
+    assert restored == [step]
+    assert found[1].train_s > state["elapsed_s"] > 0.0  # the clock goes on where it stood
+
+
+@pytest.mark.parametrize("forgotten", ["model", "optimizer", "random", "loss_sum"])
 def test_a_state_that_forgets_something_does_not_end_alike(
-    forgotten: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, undisturbed: dict[str, Any]
+    forgotten: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, undisturbed: Results
 ) -> None:
     """The broken specimens: each part of the state decides bits of what follows."""
-    case_name = "dropout and plateau"
-    checkpoint = interrupt_at(6, monkeypatch, case_name, tmp_path / "state.pt")
+    name = "dropout and plateau"
+    checkpoint = cut_off(name, tmp_path / "state.pt", 6)
     restore = Training.restore
 
     def restore_but_that(training: Training, state: Any) -> None:
-        fresh = copy.deepcopy(training.state())
-        restore(training, {**state, **{name: fresh[name] for name in forgotten}})
+        restore(training, {**state, forgotten: copy.deepcopy(training.state()[forgotten])})
 
     monkeypatch.setattr(Training, "restore", restore_but_that)
-    found = differences(summary_of(*run_case(CASES[case_name], checkpoint)), undisturbed[case_name])
-    assert bool(found) == bool(forgotten)
+    assert differences(run_case(name, checkpoint), undisturbed[name])
 
 
-def test_the_weights_of_the_best_epoch_are_those_of_the_state(tmp_path: Path) -> None:
-    checkpoint = Checkpoint(path=tmp_path / "state.pt", identity=IDENTITY, every_s=0.0)
-    run_case(CASES["plain"], checkpoint)
-    state = checkpoint.read()
-    assert state is not None
-    changed = {name: value + 1 for name, value in state["best_weights"].items()}
-    assert checkpoint.save_if_due(lambda: {**state, "best_weights": changed})
-    weights, _ = run_case(CASES["plain"], checkpoint)
-    assert all(torch.equal(weights[name], value) for name, value in changed.items())
-
-
-def test_the_clock_goes_on_where_it_stood(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    checkpoint = interrupt_at(7, monkeypatch, "plain", tmp_path / "state.pt")
-    state = checkpoint.read()
-    assert state is not None
-    assert state["elapsed_s"] > 0.0
-    assert state["steps_s"] > 0.0
-    _, result = run_case(CASES["plain"], checkpoint)
-    assert result.train_s > state["elapsed_s"]
-    assert result.epochs[1].steps_s > state["steps_s"]
-
-
-def test_a_finished_training_is_scored_again_and_not_trained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    checkpoint = Checkpoint(path=tmp_path / "state.pt", identity=IDENTITY, every_s=0.0)
-    first = summary_of(*run_case(CASES["plain"], checkpoint))
-    monkeypatch.setattr(Training, "learn", None)
-    assert not differences(summary_of(*run_case(CASES["plain"], checkpoint)), first)
-
-
-@pytest.mark.parametrize("kept_bytes", [0, 10, 2000])
-def test_a_torn_file_is_no_state_and_training_starts_anew(
-    kept_bytes: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, undisturbed: dict[str, Any]
+def test_a_finished_training_is_scored_again_and_not_trained_and_keeps_the_weights_of_its_best_epoch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    checkpoint = interrupt_at(7, monkeypatch, "plain", tmp_path / "state.pt")
+    checkpoint = saved_at(tmp_path / "state.pt")
+    first = run_case("plain", checkpoint)
+    monkeypatch.setattr(Training, "learn", None)
+    assert differences(run_case("plain", checkpoint), first) == []
+    state = checkpoint.read()
+    assert state is not None
+    moved = {name: value + 1 for name, value in state["best_weights"].items()}
+    assert checkpoint.save_if_due(lambda: {**state, "best_weights": moved})
+    weights = run_case("plain", checkpoint)[0].state_dict()
+    assert all(torch.equal(weights[name], value) for name, value in moved.items())
+
+
+def test_a_torn_file_is_no_state_and_training_starts_anew(tmp_path: Path, undisturbed: Results) -> None:
+    checkpoint = cut_off("plain", tmp_path / "state.pt", 7)
+    for change in ({"subject": "another"}, {"threads": 2}, {"torch": "1.0"}):
+        assert Checkpoint(path=checkpoint.path, identity={**IDENTITY, **change}).read() is None
     whole = checkpoint.path.read_bytes()
-    assert len(whole) > 2000
-    checkpoint.path.write_bytes(whole[:kept_bytes])
-    assert checkpoint.read() is None
-    assert not differences(summary_of(*run_case(CASES["plain"], checkpoint)), undisturbed["plain"])
-
-
-def test_a_file_of_something_else_is_no_state(tmp_path: Path) -> None:
-    checkpoint = Checkpoint(path=tmp_path / "state.pt", identity=IDENTITY)
-    assert checkpoint.read() is None
+    for kept_bytes in (0, 10, 2000):
+        checkpoint.path.write_bytes(whole[:kept_bytes])
+        assert checkpoint.read() is None
     for other in ([1, 2], {"weights": 1}, torch.zeros(2)):
         torch.save(other, checkpoint.path)
         assert checkpoint.read() is None
+    assert differences(run_case("plain", checkpoint), undisturbed["plain"]) == []
+
+
+def test_a_kill_while_a_state_is_written_leaves_the_one_before(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def tear_and_die(file_number: int) -> None:
+        os.ftruncate(file_number, os.fstat(file_number).st_size // 2)
+        raise KeyboardInterrupt
+
+    checkpoint = saved_at(tmp_path / "state.pt")
+    assert checkpoint.save_if_due(lambda: {"step": 1})
+    monkeypatch.setattr("bench.training.checkpoint.os.fsync", tear_and_die)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint.save_if_due(lambda: {"step": 2})
+    assert checkpoint.read() == {"step": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["state.pt"]
 
 
 class Malicious:
@@ -212,16 +165,8 @@ def test_a_malicious_file_is_refused_and_not_executed(save: Any, tmp_path: Path)
     assert target.exists()  # so it would have been
 
 
-@pytest.mark.parametrize("change", [{"subject": "another"}, {"threads": 2}, {"torch": "1.0"}])
-def test_another_identity_does_not_continue_the_state(change: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    checkpoint = interrupt_at(3, monkeypatch, "plain", tmp_path / "state.pt")
-    assert checkpoint.read() is not None
-    assert Checkpoint(path=checkpoint.path, identity={**IDENTITY, **change}).read() is None
-
-
 def made_job(**changes: Any) -> Job:
-    model = ModelSpec(name="vit", family="vit", shape=Shape(seq_len=5, width=8, depth=1, heads=2, ffn_width=16))
-    job = Job(cell=Cell(model=model, workload=Workload(task="digits")), metric="accuracy", repeat=0, recipe=Recipe(), scratch="folder")
+    job = small_job("accuracy", work={"task": "digits"}, recipe=Recipe(), scratch="folder")
     return dataclasses.replace(job, **changes)
 
 
@@ -246,8 +191,9 @@ def test_seed_recipe_data_and_threads_are_part_of_the_identity() -> None:
         torch.set_num_threads(1)
 
 
-def test_what_a_job_saves_it_can_read_again(tmp_path: Path) -> None:
+def test_what_a_job_saves_it_can_read_again_and_no_other_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Safe loading refuses every type of its own, such as that of torch's version."""
+    assert _checkpoint(made_job(scratch=""), 0, "data") is None
     job = made_job(scratch=str(tmp_path))
     checkpoint = _checkpoint(job, 0, "data")
     assert checkpoint is not None
@@ -258,6 +204,10 @@ def test_what_a_job_saves_it_can_read_again(tmp_path: Path) -> None:
     assert other is not None
     assert again.read() == {"step": 3}
     assert other.read() is None
+    monkeypatch.setattr("bench.measure.training_code.training_version", lambda _: "other")
+    changed = _checkpoint(job, 0, "data")
+    assert changed is not None
+    assert changed.read() is None
 
 
 def test_another_machine_goes_on_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,18 +227,6 @@ def test_another_machine_goes_on_and_is_named(tmp_path: Path, monkeypatch: pytes
     assert later.hosts == ["a CPU, boot one", "a CPU, boot two"]
 
 
-def test_other_training_code_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = made_job(scratch=str(tmp_path))
-    before = _checkpoint(job, 0, "data")
-    assert before is not None
-    before.every_s = 0.0
-    assert before.save_if_due(lambda: {"step": 3})
-    monkeypatch.setattr("bench.measure.training_code.training_version", lambda _: "other")
-    after = _checkpoint(job, 0, "data")
-    assert after is not None
-    assert after.read() is None
-
-
 def test_a_slow_save_makes_the_next_one_rarer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("bench.training.checkpoint.time.monotonic", lambda: now[0])
@@ -302,12 +240,10 @@ def test_a_slow_save_makes_the_next_one_rarer(tmp_path: Path, monkeypatch: pytes
     assert checkpoint.save_if_due(slow_state)
     now[0] += 299
     assert not checkpoint.save_if_due(slow_state)
+    assert checkpoint.read() == {"step": 1}
     now[0] += 1
     assert checkpoint.save_if_due(slow_state)
-
-
-def test_without_a_scratch_folder_nothing_is_kept() -> None:
-    assert _checkpoint(made_job(scratch=""), 0, "data") is None
+    assert [path.name for path in tmp_path.iterdir()] == ["state.pt"]
 
 
 def test_a_disk_that_refuses_is_told_and_training_goes_on(tmp_path: Path) -> None:
@@ -318,27 +254,3 @@ def test_a_disk_that_refuses_is_told_and_training_goes_on(tmp_path: Path) -> Non
         assert not checkpoint.save_if_due(lambda: {"step": 1})
     assert "could not write a checkpoint" in told[0]
     assert checkpoint.read() is None
-
-
-def test_nothing_is_saved_before_it_is_due(tmp_path: Path) -> None:
-    checkpoint = Checkpoint(path=tmp_path / "folder" / "state.pt", identity=IDENTITY, every_s=1e6)
-    assert not checkpoint.save_if_due(dict)
-    assert not checkpoint.path.parent.exists()
-    checkpoint.every_s = 0.0
-    assert checkpoint.save_if_due(lambda: {"step": 1})
-    assert checkpoint.read() == {"step": 1}
-    assert [path.name for path in checkpoint.path.parent.iterdir()] == ["state.pt"]
-
-
-def test_the_loop_reads_the_state_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    checkpoint = interrupt_at(3, monkeypatch, "plain", tmp_path / "state.pt")
-    restored: list[int] = []
-    restore = loop.Training.restore
-
-    def restore_and_note(training: Training, state: Any) -> None:
-        restored.append(state["step"])
-        restore(training, state)
-
-    monkeypatch.setattr(Training, "restore", restore_and_note)
-    run_case(CASES["plain"], checkpoint)
-    assert restored == [3]

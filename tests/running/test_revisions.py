@@ -76,10 +76,12 @@ def test_the_working_tree_is_a_commit_that_may_be_dirty(repository: Path) -> Non
     assert find_revision(".", repository).short == f"{head[:10]}.dirty"
 
 
-@pytest.mark.parametrize("name", ["nowhere", "", "--all", "-n", "first:bench", "main..first"])
-def test_what_is_no_revision_is_refused(name: str, repository: Path) -> None:
-    with pytest.raises(RequestError, match="is not a revision"):
-        find_revision(name, repository)
+def test_what_is_no_revision_is_refused(repository: Path, tmp_path: Path) -> None:
+    for name in ("nowhere", "", "--all", "-n", "first:bench", "main..first"):
+        with pytest.raises(RequestError, match="is not a revision"):
+            find_revision(name, repository)
+    with pytest.raises(RequestError, match="not a git checkout"):
+        find_revision("main", tmp_path)
 
 
 def test_a_revision_before_the_protocol_is_refused_naming_the_first_that_can(repository: Path) -> None:
@@ -93,42 +95,25 @@ def test_a_revision_before_the_protocol_is_refused_naming_the_first_that_can(rep
     assert refused.value.hint.endswith(git(repository, "rev-parse", "--short=10", "first"))
 
 
-def test_a_folder_without_git_has_no_revisions(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="not a git checkout"):
-        find_revision("main", tmp_path)
-
-
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_nothing_is_left_after_a_failure(error: type[BaseException], repository: Path) -> None:
-    with pytest.raises(error), checked_out([find_revision(name, repository) for name in ("main", "first")], repository):  # noqa: PT012
-        tree = tree_of(find_revision("first", repository).short)
-        (tree / "untracked").touch()
-        (tree / PROTOCOL).write_text("changed")
-        raise error
-    assert is_clean(repository)
-
-
 def test_nothing_is_left_where_the_second_cannot_be_checked_out(repository: Path) -> None:
+    git(repository, "worktree", "add", "--detach", str(repository.parent / "mine"), "first")
     revisions = [find_revision("first", repository), Revision(name="gone", commit="0" * 40)]
     with pytest.raises(RequestError, match="cannot check out gone"), checked_out(revisions, repository):
         raise AssertionError("it was checked out")
+    assert git(repository, "worktree", "list", "--porcelain").count("worktree ") == 2  # others stay
+    git(repository, "worktree", "remove", str(repository.parent / "mine"))
     assert is_clean(repository)
 
 
 def test_a_worktree_that_was_cut_short_is_removed(repository: Path) -> None:
     """As after a signal while git makes it: it stays locked, and without files."""
-    with checked_out([find_revision("first", repository)], repository):
+    with pytest.raises(KeyboardInterrupt), checked_out([find_revision("first", repository)], repository):  # noqa: PT012
         tree = tree_of(find_revision("first", repository).short)
+        (tree / "untracked").touch()
+        (tree / PROTOCOL).write_text("changed")
         git(repository, "worktree", "lock", "--reason", "initializing", str(tree))
+        raise KeyboardInterrupt
     assert is_clean(repository)
-
-
-def test_other_worktrees_stay(repository: Path, tmp_path: Path) -> None:
-    git(repository, "worktree", "add", "--detach", str(tmp_path / "mine"), "first")
-    with checked_out([find_revision("first", repository)], repository):
-        pass
-    assert (tmp_path / "mine" / PROTOCOL).read_text() == "1"
-    assert git(repository, "worktree", "list", "--porcelain").count("worktree ") == 2
 
 
 def test_hooks_neither_run_nor_lead_elsewhere(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:

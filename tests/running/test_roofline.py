@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from bench.running.roofline import COLUMNS, ITEM_BYTES, compulsory_bytes, roofline_of, step_flops
-from bench.spec import DTYPES, Cell, ModelSpec, Outcome, PlannedCell, Record, Sizing, Workload
+from bench.spec import DTYPES, Cell, ModelSpec, PlannedCell, Record, Sizing, Workload
 from models.layers.cost import Cost, N, Term, constant, layer_norm, linear
 from models.layers.shape import Interface, Shape
+from tests.made_jobs import small_record
 
 TABLE = Term(name="embedding.token_embedding", params=constant(100 * 8))
 CLASS_TOKEN = Term(name="embedding.class_token", params=constant(8))
@@ -32,9 +33,7 @@ def planned(*terms: Term, interface: Interface | None = None, **work: Any) -> Pl
 
 def records(metric: str, values: Sequence[dict[str, float] | None]) -> list[Record]:
     """One per round; None: not measured in that round."""
-    found = [(i, Outcome(status="measured", values=each)) for i, each in enumerate(values) if each is not None]
-    names: dict[str, Any] = {"subject_id": "s", "metric": metric, "control": False, "environment_id": "e", "code_version": "v"}
-    return [Record(repeat=repeat, outcome=outcome, **names) for repeat, outcome in found]
+    return [small_record(metric, found, place) for place, found in enumerate(values) if found is not None]
 
 
 def latencies(*times_ms: float | None) -> list[Record]:
@@ -50,6 +49,8 @@ def test_inference_reads_weights_and_batch_once_and_writes_the_answers() -> None
     cell = planned(PROJECTION, SPATIAL, HEAD)
     assert compulsory_bytes(cell) == 4 * (weights + batch + answers)
     assert step_flops(cell) == 2 * 2 * (5 * 48 + 25 * 8 + 80)
+    assert set(ITEM_BYTES) == set(DTYPES)
+    assert compulsory_bytes(planned(HEAD, dtype="tf32")) == compulsory_bytes(planned(HEAD))
     assert compulsory_bytes(planned(PROJECTION, SPATIAL, HEAD, dtype="bf16")) == 2 * (weights + batch + answers)
     assert compulsory_bytes(planned(PROJECTION, SPATIAL, HEAD, dtype="bf16-autocast")) == 4 * (weights + batch) + 2 * answers
 
@@ -110,14 +111,6 @@ def test_without_both_in_one_round_there_is_no_share(found: tuple[list[Record], 
     values = roofline_of(planned(HEAD), *found)
     assert [values[name] for name in COLUMNS[1:]] == [None] * 4
     assert values["compulsory_bytes"] == compulsory_bytes(planned(HEAD))
-
-
-def test_every_dtype_has_a_size() -> None:
-    assert set(ITEM_BYTES) == set(DTYPES)
-
-
-def test_tf32_moves_the_bytes_of_fp32() -> None:
-    assert compulsory_bytes(planned(HEAD, dtype="tf32")) == compulsory_bytes(planned(HEAD))
 
 
 def test_what_has_no_known_size_or_cost_has_no_roofline() -> None:

@@ -9,16 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from bench import cli
 from bench.planning.build import build_plan
-from bench.planning.jobs import batches, expected_jobs, further_rounds, is_complete, jobs, missing_jobs
+from bench.planning.jobs import RETRIES, expected_jobs, further_rounds, is_complete, jobs, missing_jobs
 from bench.planning.timing import LATENCY, PILOT
 from bench.running import runner
 from bench.running.executors import inline
 from bench.running.runner import execute
-from bench.running.store import RecordWriter, read_run
+from bench.running.store import CORRUPT, RecordWriter, read_records, read_run
 from bench.running.table import num_missing, rows_of
-from bench.spec import Job, Outcome, Plan, Recipe, Record, Settings
+from bench.spec import MEASURED, Job, Outcome, Plan, Recipe, Record, Settings
 from tests.fake_executor import Silent, measured, recorded
+from tests.processes import unpacked_records
 from tests.requested import parse_request
 
 ROUNDS = 3
@@ -80,17 +82,12 @@ WHOLE_ROUNDS = [(LATENCY, r, PER_ROUND) for r in range(ROUNDS)]
 
 def test_pilots_come_first_and_are_discarded(machine: Machine, folder: Path) -> None:
     machine.how = lambda job: measured(job, 50.0 if job.metric == PILOT else 2.0)
-    result = run(planned(), folder)
+    result = run(planned(metrics="params,latency"), folder)
     assert result.complete
-    assert machine.shape() == [*PILOTS, *WHOLE_ROUNDS]
+    assert machine.shape() == [*[("params", 0, 1)] * 3, *PILOTS, *WHOLE_ROUNDS]
     rows = rows_of(result.stored)
     assert rows["latency_ms"].tolist() == pytest.approx([2.0] * 3)
     assert not [column for column in rows.columns if "pilot" in column or column in ("call_s", "peak_bytes")]
-
-
-def test_what_is_done_once_comes_before_pilots(machine: Machine, folder: Path) -> None:
-    run(planned(metrics="params,latency"), folder)
-    assert [metric for metric, _, _ in machine.shape()] == ["params"] * 3 + [PILOT] * 3 + [LATENCY] * ROUNDS
 
 
 def test_bursts_are_those_that_the_pilots_ask_for(machine: Machine, folder: Path) -> None:
@@ -131,12 +128,6 @@ def interrupted(plan: Plan, folder: Path, machine: Machine, num_records: int) ->
     return found
 
 
-def test_an_interrupt_among_pilots_runs_the_others_and_no_round_before_them(machine: Machine, folder: Path) -> None:
-    interrupted(planned(), folder, machine, 2)
-    assert run(planned(), folder).complete
-    assert machine.shape() == [(PILOT, 0, 1), *WHOLE_ROUNDS]
-
-
 def test_an_interrupt_between_pilots_and_rounds_keeps_the_pilots(machine: Machine, folder: Path) -> None:
     before = interrupted(planned(), folder, machine, 3)
     assert num_missing(read_run(folder)) == ROUNDS * PER_ROUND
@@ -145,10 +136,9 @@ def test_an_interrupt_between_pilots_and_rounds_keeps_the_pilots(machine: Machin
     assert after[:3] == before
 
 
-@pytest.mark.parametrize("num_written", [1, 2, 3])
-def test_a_batch_that_was_written_in_part_runs_again_as_a_whole(num_written: int, machine: Machine, folder: Path) -> None:
+def test_a_batch_that_was_written_in_part_runs_again_as_a_whole(machine: Machine, folder: Path) -> None:
     """Its times were taken together, or not at all; the new ones take the place of the old."""
-    before = interrupted(planned(), folder, machine, 3 + PER_ROUND + num_written)
+    before = interrupted(planned(), folder, machine, 3 + PER_ROUND + 1)
     result = run(planned(), folder)
     assert machine.shape() == WHOLE_ROUNDS[1:]
     records = result.stored.records
@@ -177,6 +167,51 @@ def test_a_retry_that_was_killed_while_it_was_written_is_repeated(machine: Machi
     assert Counter(job.repeat for job in missing) == {1: PER_ROUND}
 
 
+def test_a_failed_job_without_a_group_is_run_again_and_its_new_outcome_stands(machine: Machine, folder: Path) -> None:
+    plan = planned(seq="17,18", metrics="params")
+    machine.how = ending("vit", "failed", "params")
+    before = run(plan, folder).stored.records
+    machine.batches.clear()
+    machine.how = measured
+    mended = run(plan, folder, "failed")
+    assert {(model_of(job), job.metric) for (job,) in machine.batches} == {("vit", "params")}
+    assert mended.num_failed == 0
+    after = read_run(folder).records
+    assert {record.key for record in after} == {record.key for record in before}
+    assert [record for record in before if record.outcome.status == MEASURED] == [record for record in after if record in before]
+    assert unpacked_records(folder).read_bytes().count(b"\n") == len(after) + 2  # the failures stay in the file
+
+
+def test_corrupt_lines_are_put_aside_and_measured_again(machine: Machine, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = planned(metrics="params")
+    run(plan, folder)
+    path = unpacked_records(folder)
+    whole, lines = read_records(path), path.read_bytes().split(b"\n")
+    lines[1] = lines[1].replace(b"measured", b"measureb")
+    path.write_bytes(b"\n".join(lines))
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["run", "--resume", str(folder)])
+    err = " ".join(capsys.readouterr().err.split())
+    assert "line 2, is corrupt" in err
+    assert "--retry corrupt" in err
+    machine.batches.clear()
+    run(plan, folder, "corrupt")
+    assert len(machine.batches) == 1
+    assert (folder / CORRUPT).read_bytes() == lines[1] + b"\n"
+    found = read_records(path)
+    assert found[:-1] == [whole[0], *whole[2:]]
+    assert found[-1].key == whole[1].key
+
+
+@pytest.mark.parametrize("text", ["everything", "failed,", "failed,shaky"])
+def test_an_unknown_retry_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["run", "--resume", "x", "--retry", text])
+    err = capsys.readouterr().err
+    assert "Traceback" not in err
+    assert any(name in err for name in RETRIES)
+
+
 def test_failures_are_retried_beside_their_whole_group(machine: Machine, folder: Path) -> None:
     plan = planned(seq="17,18")
     machine.how = lambda job: Outcome(status="killed") if (job.repeat, model_of(job), job.group[-2:]) == (1, "vit", "17") else measured(job)
@@ -199,11 +234,13 @@ def test_unsteady_cells_get_more_rounds_with_their_whole_group(machine: Machine,
     machine.how = lambda job: measured(job, 1.0 + job.repeat * (model_of(job) == "vit" and job.cell.model.shape.seq_len == 17))
     before = run(plan, folder).stored.records
     machine.shape()
-    after = run(plan, folder, "unstable").stored.records
+    result = run(plan, folder, "unstable")
+    after = result.stored.records
     assert {(batch[0].group[-2:], batch[0].repeat) for batch in machine.batches} == {("17", r) for r in range(ROUNDS, 2 * ROUNDS)}
     assert {len({job.cell.cell_id for job in batch}) for batch in machine.batches} == {3}
     assert after[: len(before)] == before
     assert is_complete(plan, after)
+    assert rows_of(result.stored).groupby("seq_len")["num_rounds"].unique().tolist() == [[2 * ROUNDS], [ROUNDS]]
 
 
 def test_more_rounds_are_without_the_hopeless(machine: Machine, folder: Path) -> None:
@@ -234,34 +271,21 @@ def test_a_pilot_that_failed_is_retried_and_its_group_measured_anew(machine: Mac
     machine.shape()
     machine.how = measured
     mended = run(plan, folder, "failed")
-    shape = machine.shape()
-    assert shape[0] == (PILOT, 0, 1)
-    assert [(metric, repeat) for metric, repeat, _ in shape[1:]] == [(LATENCY, r) for r in range(ROUNDS)]
+    assert [(metric, repeat) for metric, repeat, _ in machine.shape()] == [(PILOT, 0), *((LATENCY, r) for r in range(ROUNDS))]
     assert mended.num_failed == 0
     assert rows_of(mended.stored)["num_rounds"].tolist() == [ROUNDS] * 3
 
 
-@pytest.mark.parametrize("status", ["timed_out", "out_of_memory"])
-def test_a_hopeless_member_is_left_out_of_later_rounds(status: str, machine: Machine, folder: Path) -> None:
+def test_a_hopeless_member_is_left_out_of_later_rounds(machine: Machine, folder: Path) -> None:
     plan = planned()
-    machine.how = ending("gmlp", status)
+    machine.how = ending("gmlp", "timed_out")
     result = run(plan, folder)
     tried = Counter((model_of(job), job.control) for batch in machine.batches for job in batch if job.group)
     assert {found for (model, _), found in tried.items() if model == "gmlp"} == {1}
     assert {found for (model, _), found in tried.items() if model != "gmlp"} == {ROUNDS}
     assert result.complete
     assert num_missing(result.stored) == 0
-    assert rows_of(result.stored).set_index("model").loc["gmlp", "status"] == status
-
-
-def test_neighbours_of_one_group_and_round_are_a_batch() -> None:
-    plan = planned(seq="17,18", metrics="params,latency,ceiling")
-    found = list(batches(jobs(plan)))
-    assert [job for batch in found for job in batch] == jobs(plan)
-    for batch in found:
-        assert len({(job.group, job.repeat) for job in batch}) == 1
-        assert batch[0].group or len(batch) == 1
-    assert len([batch for batch in found if batch[0].group]) == 2 * ROUNDS
+    assert rows_of(result.stored).set_index("model").loc["gmlp", "status"] == "timed_out"
 
 
 def old_records(plan: Plan, num_rounds: int) -> list[Record]:

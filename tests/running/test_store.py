@@ -1,6 +1,6 @@
 """Records survive kills and refuse corruption; two writers never meet.
 
-BENCH_FUZZ=10000 pytest tests/running/test_store.py tries ten thousand torn, flipped and made-up lines each; the everyday run tries a few hundred.
+BENCH_FUZZ=10000 pytest tests/running/test_store.py tries ten thousand torn, flipped and made-up lines each; the everyday run tries a few dozen.
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.errors import one_line
-from bench.planning.build import build_plan
-from bench.running.store import CORRUPT, RECORDS, RecordWriter, line_of, read_environment, read_plan, read_records, read_run, start_run
-from bench.serialize import canonical_json, content_id, from_json, to_json
-from bench.spec import RECORD_SCHEMA, Outcome, Recipe, Record, RequestError, Settings
-from tests.requested import parse_request
+from bench.running.store import CORRUPT, RECORDS, RecordWriter, line_of, read_environment, read_plan, read_records
+from bench.serialize import content_id
+from bench.spec import RECORD_SCHEMA, Outcome, Record, RequestError
 
-FUZZED = settings(max_examples=int(os.environ.get("BENCH_FUZZ", "200")))
+FUZZED = settings(max_examples=int(os.environ.get("BENCH_FUZZ", "60")))
 DATA = Path(__file__).parents[1] / "data"
 SHAPE_OF_SCHEMA = {2: "7a881f270e2c", 3: "828d96b4baaa"}
 """What a record of each schema is made of: whoever changes that raises RECORD_SCHEMA, says in UPGRADES how the old are read, stores a file of the new
@@ -60,13 +58,6 @@ def record(repeat: int, **values: float) -> Record:
     )
 
 
-def test_what_is_appended_is_read_back(tmp_path: Path) -> None:
-    with RecordWriter(tmp_path) as writer:
-        for repeat in range(3):
-            writer.append(record(repeat))
-    assert read_records(tmp_path / RECORDS) == [record(r) for r in range(3)]
-
-
 def test_an_error_that_names_a_file_outside_unicode_is_read_back(tmp_path: Path) -> None:
     reason = one_line(ValueError("cannot read " + os.fsdecode(b"a\xffb")))
     with RecordWriter(tmp_path) as writer:
@@ -90,13 +81,6 @@ def test_a_torn_tail_is_dropped_wherever_it_was_torn(cut: int, tmp_path_factory:
     assert read_records(folder / RECORDS) == [record(0), record(1), record(2)]
 
 
-def test_a_corrupt_line_in_the_middle_is_refused_by_number(tmp_path: Path) -> None:
-    good = line_of(record(0))
-    (tmp_path / RECORDS).write_bytes(good + good[:40] + b"\n" + good)
-    with pytest.raises(RequestError, match="line 2, is corrupt"):
-        read_records(tmp_path / RECORDS)
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -108,11 +92,6 @@ def test_what_is_json_but_no_record_is_refused(line: str, tmp_path: Path) -> Non
     (tmp_path / RECORDS).write_text(line + "\n")
     with pytest.raises(RequestError, match="line 1, is corrupt"):
         read_records(tmp_path / RECORDS)
-
-
-def test_a_second_writer_is_refused(tmp_path: Path) -> None:
-    with RecordWriter(tmp_path), pytest.raises(RequestError, match="another process"), RecordWriter(tmp_path):
-        pass
 
 
 def test_a_writer_that_waited_at_a_file_since_replaced_locks_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,17 +138,6 @@ def test_a_stored_file_of_every_schema_still_loads(schema: int) -> None:
     assert [bool(r.group) for r in records] == [schema >= 3, False, False]
 
 
-def test_a_run_folder_is_read_back(tmp_path: Path) -> None:
-    plan = build_plan(
-        parse_request(models="vit", seq="17", params="250k"), settings=Settings(), recipe=Recipe(), device="cpu", command="bench run"
-    )
-    start_run(tmp_path / "run", plan, {"cpu_model": "x"})
-    stored = read_run(tmp_path / "run")
-    assert stored.plan == plan == read_plan(tmp_path / "run")
-    assert stored.environment == {"cpu_model": "x"}
-    assert stored.records == ()
-
-
 def test_a_line_of_the_first_schema_without_checksum_is_read(tmp_path: Path) -> None:
     (tmp_path / RECORDS).write_text(OUT_OF_RANGE.format("1.5") + "\n")
     (found,) = read_records(tmp_path / RECORDS)
@@ -189,14 +157,6 @@ def test_a_broken_plan_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(content)
     with pytest.raises(RequestError, match=r"plan\.json"):
         read_plan(tmp_path / "plan.json")
-
-
-def test_json_has_one_form_per_value() -> None:
-    first = canonical_json(record(1, b=2.0, a=1.0))
-    assert json.loads(first) == to_json(record(1, a=1.0, b=2.0))
-    assert first == canonical_json(from_json(Record, json.loads(first)))
-    with pytest.raises(ValueError, match="JSON compliant"):
-        canonical_json(record(1, a=float("nan")))
 
 
 def test_what_a_record_is_made_of_changes_with_its_schema_only() -> None:
@@ -230,14 +190,6 @@ def test_whatever_a_line_holds_is_a_record_or_refused(line: bytes, tmp_path_fact
         warnings.simplefilter("ignore")
         with pytest.raises(RequestError, match="is corrupt"):
             read_records(path)
-
-
-def test_a_later_line_of_the_same_job_takes_the_place_of_the_earlier(tmp_path: Path) -> None:
-    with RecordWriter(tmp_path) as writer:
-        for latency in (1.0, 2.0):
-            writer.append(record(0, latency_ms=latency))
-        writer.append(record(1))
-    assert read_records(tmp_path / RECORDS) == [record(0, latency_ms=2.0), record(1)]
 
 
 def test_corrupt_lines_are_put_aside_as_they_are(tmp_path: Path) -> None:

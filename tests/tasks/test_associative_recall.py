@@ -8,7 +8,7 @@ import pytest
 
 from bench.spec import RequestError
 from bench.tasks import IGNORED, Split, load_splits
-from bench.tasks._info import Sequences, info_of
+from bench.tasks._info import info_of
 
 SMALL = "associative_recall+items=500+test_items=200"
 VALUES, PAIRS = 16, 8
@@ -24,6 +24,9 @@ def test_a_dictionary_solves_it(split: Split) -> None:
         bound = dict(zip(tokens[0 : 2 * PAIRS : 2], tokens[1 : 2 * PAIRS : 2], strict=True))
         assert len(bound) == PAIRS
         assert answers == [IGNORED] * 2 * PAIRS + [bound[key] for key in tokens[2 * PAIRS :]]
+    keys, values = split.inputs[:, 0 : 2 * PAIRS : 2], split.inputs[:, 1 : 2 * PAIRS : 2]
+    assert values.unique().tolist() == list(range(VALUES))
+    assert keys.unique().tolist() == list(range(VALUES, VALUES + 64))
 
 
 def test_every_key_is_asked_about_twice_in_random_order(split: Split) -> None:
@@ -33,12 +36,6 @@ def test_every_key_is_asked_about_twice_in_random_order(split: Split) -> None:
         assert Counter(queries) == Counter(dict.fromkeys(keys, 2))
         orders.add(tuple(keys.index(query) for query in queries))
     assert len(orders) == len(split.inputs)
-
-
-def test_keys_and_values_have_ids_of_their_own(split: Split) -> None:
-    keys, values = split.inputs[:, 0 : 2 * PAIRS : 2], split.inputs[:, 1 : 2 * PAIRS : 2]
-    assert values.unique().tolist() == list(range(VALUES))
-    assert keys.unique().tolist() == list(range(VALUES, VALUES + 64))
 
 
 def test_a_key_says_nothing_of_its_value(split: Split) -> None:
@@ -54,33 +51,14 @@ def test_a_key_says_nothing_of_its_value(split: Split) -> None:
     assert sum(right) / len(right) == pytest.approx(info_of(SMALL).chance, abs=0.015)
 
 
-def test_the_stored_items_do_not_change() -> None:
-    found = load_splits("associative_recall", num_tokens=8).test
-    assert found.inputs[0].tolist() == [40, 3, 58, 1, 58, 40, 40, 58]
-    assert found.targets[0].tolist() == [IGNORED] * 4 + [1, 3, 3, 1]
-
-
 def test_all_keys_are_bound_at_the_longest() -> None:
     longest = load_splits(f"{SMALL}+keys=10", num_tokens=40).test
     assert longest.inputs[:, 0:20:2].sort(dim=1).values.tolist() == [list(range(VALUES, VALUES + 10))] * 200
 
 
-def test_facts_at_the_defaults() -> None:
-    facts = info_of("associative_recall")
-    assert (facts.num_train, facts.num_test, facts.num_classes, facts.chance) == (20_000, 2_000, 16, 1 / 16)
-    assert isinstance(facts.reads, Sequences)
-    # two pairs: 64 * 63 * 16 * 16 first halves; one pair has 1,024, too few for 22,000 items
-    assert (facts.reads.vocab_size, facts.reads.min_tokens, facts.reads.max_tokens) == (80, 8, 256)
-
-
 def test_a_length_beyond_the_keys_is_refused_naming_the_option() -> None:
+    # two pairs: 64 * 63 * 16 * 16 first halves; one pair has 1,024, too few for 22,000 items
     with pytest.raises(RequestError, match=r"8 to 256 data tokens, a multiple of 4 .longer with a higher option keys") as refused:
         info_of("associative_recall").interface(512, "mean")
     assert refused.value.hint == "try --seq 256"
     assert info_of("associative_recall+keys=128").interface(512, "mean").vocab_size == 144
-
-
-def test_too_few_different_items_are_refused_naming_the_option() -> None:
-    with pytest.raises(RequestError, match="too few different items") as refused:
-        info_of("associative_recall+keys=1")
-    assert "raise the option keys" in refused.value.hint

@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.spec import RequestError
 from bench.tasks import Split, load_splits
-from bench.tasks._info import TOKEN_VALUE, Sequences, info_of
+from bench.tasks._info import info_of
 
 SMALL = "curve_fitting+items=300+test_items=200"
 HALF = 32
@@ -55,20 +54,3 @@ def test_regression_on_the_observed_points_fits_and_the_mean_does_not(split: Spl
     asked = split.targets[:, HALF:]
     assert r2_of((weights @ y[:, :, None])[..., 0], asked) > 0.85
     assert r2_of(asked.mean().expand_as(asked), asked) == pytest.approx(info_of(SMALL).chance, abs=1e-6)
-
-
-def test_without_noise_the_observations_lie_on_the_curve() -> None:
-    quiet = load_splits(f"{SMALL}+noise_percent=0", num_tokens=8).test.inputs[:, :4]
-    torch.testing.assert_close(quiet[..., 1], 2 * quiet[..., 0].sin() + quiet[..., 0] ** 0.8)
-
-
-def test_facts_at_the_defaults() -> None:
-    facts = info_of("curve_fitting")
-    assert (facts.answers, facts.num_classes, facts.chance, facts.score_name) == (TOKEN_VALUE, 1, 0.0, "r2")
-    assert facts.reads == Sequences(vector_width=3, multiple=2)
-    assert facts.interface(64, "cls").patch_dim == 3
-
-
-def test_an_odd_number_of_tokens_is_refused() -> None:
-    with pytest.raises(RequestError, match="2 data tokens or more, a multiple of 2"):
-        info_of("curve_fitting").interface(7, "cls")

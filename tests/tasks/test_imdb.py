@@ -13,9 +13,7 @@ import pytest
 
 from bench.spec import RequestError
 from bench.tasks import DATA_VARIABLE, imdb, load_splits, require_data
-from bench.tasks._info import info_of
 from bench.tasks.readers.text import Texts
-from tests.contracts.made_data import text_of_bytes
 
 REVIEWS = [(1, "great\u2028film"), (0, "dull"), (1, "a joy"), (0, "bad<br />worse\r\nworst")]
 SORTED = Texts(texts=["bad<br />worse\r\nworst", "dull", "a joy", "great\u2028film"], labels=[0, 0, 1, 1])
@@ -41,17 +39,6 @@ def test_the_original_folder_gives_the_same_items_in_the_same_order(tmp_path: Pa
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text.encode())
     assert imdb.read_reviews(imdb.source(tmp_path, "train")) == SORTED
-
-
-def test_the_whole_set_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
-    for part in imdb.PARTS:
-        write_lines(tmp_path / "imdb" / f"{part}.jsonl", [(item % 2, f"{part} {item:05}") for item in range(25000)])
-    require_data("imdb")
-    splits, info = load_splits("imdb", num_tokens=12), info_of("imdb")
-    assert (len(splits.train.inputs), len(splits.test.inputs)) == (info.num_train, info.num_test) == (25000, 25000)
-    assert splits.test.targets.bincount().tolist() == [12500, 12500]
-    assert text_of_bytes(splits.test.inputs[-1].numpy()) == "test 24999"
 
 
 def test_a_part_of_the_set_does_not_pass_for_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

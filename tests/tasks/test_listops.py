@@ -9,7 +9,7 @@ import pytest
 
 from bench.spec import RequestError
 from bench.tasks import Split, load_splits
-from bench.tasks._info import Sequences, info_of
+from bench.tasks._info import info_of
 from bench.tasks.readers.expressions import TOKENS
 
 SMALL = "listops+items=600+test_items=200"
@@ -72,19 +72,16 @@ def test_the_evaluator_on_an_example_worked_out_by_hand() -> None:
     assert (depth_of(words), most_arguments_of(words)) == (3, 4)
 
 
-@pytest.mark.parametrize(
-    ("options", "num_tokens"), [("", 16), ("", 17), ("", 64), ("", 256), ("+depth=3+arguments=4", 26), ("+arguments=4", 50)]
-)
+@pytest.mark.parametrize(("options", "num_tokens"), [("", 17), ("", 64), ("+depth=3+arguments=4", 26)])
 def test_every_value_is_that_of_its_tokens(options: str, num_tokens: int) -> None:
     split = load_splits(SMALL + options, num_tokens=num_tokens).train
     assert [evaluate(words) for words in words_of(split)] == split.targets.tolist()
 
 
-@pytest.mark.parametrize(("options", "num_tokens", "depth", "arguments"), [("", 512, 10, 10), ("+depth=4+arguments=5", 100, 4, 5)])
-def test_depth_and_arguments_stay_within_their_options(options: str, num_tokens: int, depth: int, arguments: int) -> None:
-    words = words_of(load_splits(SMALL + options, num_tokens=num_tokens).train)
-    assert max(map(depth_of, words)) == depth
-    assert max(map(most_arguments_of, words)) == arguments
+def test_depth_and_arguments_stay_within_their_options() -> None:
+    words = words_of(load_splits(f"{SMALL}+depth=4+arguments=5", num_tokens=100).train)
+    assert max(map(depth_of, words)) == 4
+    assert max(map(most_arguments_of, words)) == 5
 
 
 def test_lengths_run_from_half_the_tokens_to_all_and_the_rest_is_padding() -> None:
@@ -94,19 +91,6 @@ def test_lengths_run_from_half_the_tokens_to_all_and_the_rest_is_padding() -> No
     for row, length in zip(split.inputs.tolist(), split.lengths.tolist(), strict=True):
         assert all(row[:length])
         assert not any(row[length:])
-
-
-def test_always_answering_the_most_frequent_class_is_right_as_often_as_the_docstring_says() -> None:
-    counts = load_splits("listops", num_tokens=64).train.targets.bincount(minlength=10)
-    assert 0.15 <= float(counts.max() / counts.sum()) <= 0.16
-    assert int(counts.argmax()) in (0, 9)
-
-
-def test_facts_at_the_defaults() -> None:
-    facts = info_of("listops")
-    assert (facts.num_classes, facts.chance, facts.num_train, facts.num_test) == (10, 0.1, 20_000, 2_000)
-    assert isinstance(facts.reads, Sequences)
-    assert (facts.reads.vocab_size, facts.reads.max_tokens) == (len(TOKENS), 0)
 
 
 def test_a_length_that_no_expression_has_is_refused_naming_the_options() -> None:

@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
 from bench.spec import RequestError
 from bench.tasks import IGNORED, Split, Splits, load_splits, masked_token, require_data
@@ -41,10 +40,17 @@ def check_hidden(read: Split, hidden: Split, rate: int) -> None:
     assert hidden.inputs.max() <= VOCAB_SIZE
 
 
-@pytest.mark.parametrize("rate", [1, 15, 50, 100])
+@pytest.mark.parametrize("rate", [1, 50, 100])
 def test_the_asked_tokens_are_counted_and_only_they_change(rate: int) -> None:
-    read = made_split()
-    check_hidden(read, hide_tokens(read, vocab_size=VOCAB_SIZE, rate=rate, seed=0), rate)
+    """Eight of ten are masked, one is replaced, one kept."""
+    read = made_split(num_items=3000 if rate == 50 else 400)
+    hidden = hide_tokens(read, vocab_size=VOCAB_SIZE, rate=rate, seed=0)
+    check_hidden(read, hidden, rate)
+    if rate == 50:
+        asked = hidden.targets != IGNORED
+        now, before = hidden.inputs[asked], read.inputs[asked]
+        assert float((now == VOCAB_SIZE).float().mean()) == pytest.approx(0.8, abs=0.01)
+        assert float((now == before).float().mean()) == pytest.approx(0.1, abs=0.01)
 
 
 def broken(fault: str, read: Split) -> Split:
@@ -71,22 +77,6 @@ def test_the_check_catches_a_broken_split(fault: str) -> None:
         check_hidden(read, broken(fault, read), 15)
 
 
-def shares(read: Tensor, hidden: Split) -> tuple[float, float, float]:
-    """Of the tokens asked for: masked, replaced by another, kept."""
-    asked = hidden.targets != IGNORED
-    now, before = hidden.inputs[asked], read[asked]
-    masked, kept = (now == VOCAB_SIZE).float().mean().item(), (now == before).float().mean().item()
-    return masked, 1 - masked - kept, kept
-
-
-def test_eight_of_ten_are_masked_one_replaced_and_one_kept() -> None:
-    read = made_split(num_items=3000)
-    masked, replaced, kept = shares(read.inputs, hide_tokens(read, vocab_size=VOCAB_SIZE, rate=50, seed=0))
-    assert masked == pytest.approx(0.8, abs=0.01)
-    assert replaced == pytest.approx(0.1, abs=0.01)
-    assert kept == pytest.approx(0.1, abs=0.01)
-
-
 def test_replacements_are_other_real_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(masking, "MASKED", 0.0)
     monkeypatch.setattr(masking, "REPLACED", 1.0)
@@ -104,25 +94,11 @@ def test_choices_are_exact_and_within_the_real_tokens(lengths: list[int], rate: 
     assert not any(row[length:].any() for row, length in zip(asked, lengths, strict=True))
 
 
-def test_the_same_seed_gives_the_same_draws_and_another_seed_others() -> None:
-    read = made_split(num_items=2100)
-    first, again, other = (hide_tokens(read, vocab_size=VOCAB_SIZE, rate=15, seed=seed) for seed in (0, 0, 1))
-    assert torch.equal(first.inputs, again.inputs)
-    assert torch.equal(first.targets, again.targets)
-    assert not torch.equal(first.targets, other.targets)
-
-
 def test_the_mask_of_a_full_vocabulary_fits_its_integers() -> None:
     read = made_split(num_items=50)
     assert hide_tokens(read, vocab_size=32767, rate=15, seed=0).inputs.max() == 32767
     wide = hide_tokens(read, vocab_size=32768, rate=15, seed=0)
     assert (wide.inputs.dtype, wide.inputs.max().item()) == (torch.int32, 32768)
-
-
-def test_hiding_without_lengths_is_refused() -> None:
-    read = made_split()
-    with pytest.raises(ValueError, match="needs the lengths"):
-        hide_tokens(Split(inputs=read.inputs, targets=read.targets), vocab_size=VOCAB_SIZE, rate=15, seed=0)
 
 
 @pytest.fixture
@@ -145,8 +121,6 @@ def test_a_text_task_is_hidden_split_by_split(reviews: str) -> None:
     masks = [part.targets[:3] == IGNORED for part in parts_of(hidden)]
     assert not torch.equal(masks[0], masks[1])
     assert not torch.equal(masks[1], masks[2])
-    again = load_splits(task, num_tokens=40)
-    assert all(torch.equal(a.inputs, b.inputs) for a, b in zip(parts_of(hidden), parts_of(again), strict=True))
 
 
 def parts_of(splits: Splits) -> tuple[Split, ...]:
@@ -179,20 +153,10 @@ def test_the_rate_is_an_option(reviews: str, tmp_path: Path, monkeypatch: pytest
         ("masked_token", "needs a TEXT TASK"),
         ("masked_token:digits", "reads a text task, found 'digits'"),
         ("masked_token:masked_token:imdb", "reads a text task, found 'masked_token:imdb'"),
-        ("masked_token:nothing", "unknown task 'nothing'"),
-        ("masked_token:text", "task text needs a FILE"),
         ("masked_token:trec+text_column=body", "unknown option of task trec: 'text_column'"),
-        ("masked_token:trec+tokenizer=words", "must be one of bytes, bpe, not 'words'"),
         ("masked_token:trec+rate=0", "rate of task masked_token must be a whole number from 1 to 100, not '0'"),
-        ("masked_token:trec+rate=101", "rate of task masked_token must be a whole number from 1 to 100, not '101'"),
     ],
 )
 def test_what_is_no_text_task_or_option_is_refused(task: str, said: str) -> None:
     with pytest.raises(RequestError, match=said):
         info_of(task)
-
-
-def test_absent_texts_are_refused_before_anything_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BENCH_DATA", str(tmp_path))
-    with pytest.raises(RequestError, match="task imdb needs"):
-        require_data("masked_token:imdb")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import torch
 
 from bench.spec import RequestError
 from bench.tasks import Splits, load_splits, require_data, text
@@ -46,17 +45,16 @@ def test_every_format_gives_the_same_items(tmp_path: Path, ending: str) -> None:
     assert info.reads == Sequences(vocab_size=257)
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
-def test_a_split_column_decides(tmp_path: Path, ending: str) -> None:
+def test_a_split_column_decides(tmp_path: Path) -> None:
     parts = ["test", "train", "validation", "train"] * 3
-    task = write(ROWS.assign(split=parts), tmp_path / f"reviews{ending}")
+    task = write(ROWS.assign(split=parts), tmp_path / "reviews.csv")
     splits, info = load_splits(task, num_tokens=16), text.info(choose(task))
     assert texts_of(splits, "validation") == ["no. 2 é", "no. 6 é", "no. 10 é"]
     assert texts_of(splits, "test") == ["no. 0 é", "no. 4 é", "no. 8 é"]
     assert (info.num_train, info.num_validation, info.num_test) == (6, 3, 3)
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
 def test_columns_are_named_and_numbers_are_sorted_as_numbers(tmp_path: Path, ending: str) -> None:
     table = pd.DataFrame({"review": ROWS["text"], "stars": [10, 2, 9] * 4})
     task = write(table, tmp_path / f"reviews{ending}") + "+text_column=review+label_column=stars"
@@ -67,18 +65,16 @@ def test_columns_are_named_and_numbers_are_sorted_as_numbers(tmp_path: Path, end
 
 
 @pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
-def test_texts_are_read_as_written(tmp_path: Path, ending: str) -> None:
+def test_texts_are_read_as_written_and_an_empty_one_is_one_space(tmp_path: Path, ending: str) -> None:
     odd = ["NA", "007", 'said "no", twice', "2024-01-01", "null", "two\nlines", "1e5", "  "]
     table = pd.DataFrame({"text": odd, "label": ["a", "b"] * 4, "split": ["train"] * 7 + ["test"]})
     splits = load_splits(write(table, tmp_path / f"odd{ending}"), num_tokens=32)
     assert texts_of(splits, "train") + texts_of(splits, "test") == odd
-
-
-def test_one_quotation_mark_swallows_no_rows_of_tsv(tmp_path: Path) -> None:
-    path = tmp_path / "reviews.tsv"
-    path.write_text("text\tlabel\tsplit\n" + '"open\ta\ttrain\n' + "x\tb\ttest\n")
-    splits = load_splits(f"text:{path}", num_tokens=8)
-    assert texts_of(splits, "train") == ['"open']
+    splits = load_splits(write(ROWS.assign(text=["", *ROWS["text"][1:]]), tmp_path / f"empty{ending}"), num_tokens=8)
+    assert splits.train.lengths is not None
+    assert (splits.train.lengths[0].item(), texts_of(splits, "train")[0]) == (1, " ")
+    (tmp_path / "open.tsv").write_text("text\tlabel\tsplit\n" + '"open\ta\ttrain\n' + "x\tb\ttest\n")
+    assert texts_of(load_splits(f"text:{tmp_path / 'open.tsv'}", num_tokens=8), "train") == ['"open']  # one quotation mark swallows no rows
 
 
 def test_lines_of_json_may_lack_fields_but_not_labels(tmp_path: Path) -> None:
@@ -97,21 +93,6 @@ def test_lines_of_json_may_lack_fields_but_not_labels(tmp_path: Path) -> None:
         load_splits(f"text:{path}", num_tokens=4)
 
 
-def test_an_empty_text_is_one_space(tmp_path: Path) -> None:
-    table = ROWS.assign(text=["", *ROWS["text"][1:]])
-    splits = load_splits(write(table, tmp_path / "reviews.csv"), num_tokens=8)
-    assert splits.train.lengths is not None
-    assert (splits.train.lengths[0].item(), texts_of(splits, "train")[0]) == (1, " ")
-
-
-def test_the_same_file_gives_the_same_splits(tmp_path: Path) -> None:
-    task = write(ROWS, tmp_path / "reviews.csv")
-    torch.manual_seed(5)
-    first, again = load_splits(task, num_tokens=8), load_splits(task, num_tokens=8)
-    assert torch.equal(first.train.inputs, again.train.inputs)
-    assert torch.equal(first.test.targets, again.test.targets)
-
-
 def test_a_file_that_was_written_again_is_counted_again(tmp_path: Path) -> None:
     path = tmp_path / "reviews.csv"
     choice = choose(write(ROWS, path))
@@ -121,13 +102,7 @@ def test_a_file_that_was_written_again_is_counted_again(tmp_path: Path) -> None:
     assert text.info(choice).num_train == 20
 
 
-def test_a_file_is_found_from_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    write(ROWS, tmp_path / "reviews.csv")
-    assert text.info(choose("text:~/reviews.csv")).num_test == 2
-
-
-@pytest.mark.parametrize("name", ["reviews.xlsx", "reviews", "reviews.parquet.gz", "reviews.csv.rar"])
+@pytest.mark.parametrize("name", ["reviews.xlsx", "reviews.parquet.gz"])
 def test_an_unknown_ending_is_refused_naming_the_known(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("text,label\n")
     with pytest.raises(RequestError, match=r"has an unknown ending; allowed: \.csv, \.tsv, \.jsonl, \.parquet"):
@@ -138,12 +113,8 @@ def test_an_unknown_ending_is_refused_naming_the_known(tmp_path: Path, name: str
     ("content", "said"),
     [
         ("body,label\nx,1\n", "no column 'text'; its columns: body, label"),
-        ("text,stars\nx,1\n", "no column 'label'; its columns: text, stars"),
         ("text,label\nx,1\ny,1\n", r"holds 1 class\(es\)"),
-        ("text,label\n", r"holds 0 class\(es\)"),
-        ("text,label\nx,1\ny,\n", "row 2 of 2 has no value"),
         ("text,label\nx,1\ny\n", "row 2 of 2 has no value"),
-        ("text,label\nx,1,2\ny,0,3\n", "more fields than its header"),
         ("text,label\nx,1\ny,0,3\n", "cannot be read as csv"),
         ("text,label\nx,1\ny,0\n", "no rows for test"),
         ("text,label,split\nx,1,test\ny,0,test\n", "no rows for train"),
@@ -158,7 +129,7 @@ def test_a_table_that_cannot_be_used_is_refused(tmp_path: Path, content: str, sa
         require_data(f"text:{path}")
 
 
-@pytest.mark.parametrize("name", ["reviews.csv", "reviews.csv.gz", "reviews.csv.xz", "reviews.jsonl", "reviews.parquet"])
+@pytest.mark.parametrize("name", ["reviews.csv.gz", "reviews.jsonl", "reviews.parquet"])
 def test_what_is_no_such_file_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"\xff\xfe\x00broken")
     with pytest.raises(RequestError, match="cannot be read"):

@@ -9,7 +9,7 @@ import torch
 
 from bench.spec import RequestError
 from bench.tasks import DATA_VARIABLE, load_splits, require_data, trec
-from bench.tasks._info import Sequences, info_of
+from tests.contracts.made_data import text_of_bytes
 
 NAMES = ("ABBR:exp", "DESC:manner", "ENTY:cremat", "HUM:ind", "LOC:city", "NUM:dist")
 
@@ -18,10 +18,11 @@ def write(path: Path, num_items: int) -> None:
     path.write_bytes("".join(f"{NAMES[item % 6]} What is café {item} ?\n" for item in range(num_items)).encode("latin-1"))
 
 
-@pytest.fixture(params=["trec6", "trec"])
-def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """`trec` passes for `trec6`, which the contract of tasks reads."""
     monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
-    made = tmp_path / str(request.param)
+    made = tmp_path / "trec"
     made.mkdir()
     write(made / "train_5500.label", 5452)
     write(made / "TREC_10.label", 500)
@@ -35,17 +36,7 @@ def test_questions_become_bytes_with_their_coarse_class() -> None:
     assert (splits.train.inputs.shape, splits.test.inputs.shape, splits.validation) == ((5452, 32), (500, 32), None)
     assert splits.test.targets[:8].tolist() == [0, 1, 2, 3, 4, 5, 0, 1]
     assert splits.test.lengths is not None
-    length = int(splits.test.lengths[0])
-    assert bytes(i - 1 for i in splits.test.inputs[0, :length].tolist()).decode() == "What is café 0 ?"
-    assert torch.equal(splits.test.inputs, load_splits("trec", num_tokens=32).test.inputs)
-
-
-def test_the_facts_need_no_data() -> None:
-    info = info_of("trec")
-    assert (info.num_classes, info.num_train, info.num_validation, info.num_test) == (6, 5452, 0, 500)
-    assert info.chance == pytest.approx(1 / 6)
-    assert info.reads == Sequences(vocab_size=257)
-    assert info_of("trec+tokenizer=bpe+vocab_size=500").reads == Sequences(vocab_size=500)
+    assert text_of_bytes(splits.test.inputs[0].numpy()) == "What is café 0 ?"
 
 
 def test_byte_pairs_are_learned_from_the_training_questions(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

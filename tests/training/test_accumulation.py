@@ -51,8 +51,7 @@ def trained_weights(answers: str, num_items: int, batch_size: int, accumulate: i
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()]), result.epochs[0].loss
 
 
-@pytest.mark.parametrize("num_items", [64, 75])
-@pytest.mark.parametrize("answers", [CLASS, TOKEN_CLASS, TOKEN_VALUE])
+@pytest.mark.parametrize(("answers", "num_items"), [(CLASS, 64), (TOKEN_CLASS, 75), (TOKEN_VALUE, 75)])
 def test_four_batches_of_8_are_one_of_32_even_in_a_ragged_last_step(answers: str, num_items: int) -> None:
     together, together_loss = trained_weights(answers, num_items, 32, 1)
     parted, parted_loss = trained_weights(answers, num_items, 8, 4)

@@ -14,7 +14,7 @@ from bench.tasks import IGNORED
 from bench.tasks._info import TOKEN_CLASS, Generation, info_of
 from bench.training import decoding
 from bench.training.data import load_training_data
-from bench.training.decoding import decoded_sample, generate, score
+from bench.training.decoding import generate, score
 from bench.training.loop import train
 from bench.training.reading import Batch, Examples, Reader
 from models.layers.shape import Shape
@@ -59,7 +59,9 @@ def batch_of(examples: Examples) -> Batch:
 
 def test_a_model_that_looks_back_by_half_the_tokens_is_called_once_per_token_and_right(examples: Examples) -> None:
     model = Calls(lambda data: data.roll(4, dims=1))
-    outputs = generate(model, batch_of(examples), GENERATION)
+    batch = batch_of(examples)
+    outputs = generate(model, batch, GENERATION)
+    assert torch.equal(batch.data, batch_of(examples).data)
     assert outputs.shape == (3, 8, SYMBOLS)
     assert torch.equal(outputs.argmax(dim=-1)[:, 4:], examples.targets[:, 4:])
     assert outputs[:, :4].abs().max() == 0
@@ -95,13 +97,6 @@ def test_nothing_is_generated_beyond_the_last_token_asked_for(examples: Examples
     assert torch.equal(outputs.argmax(dim=-1)[:, 4:6], examples.targets[:, 4:6])
 
 
-def test_what_the_batch_holds_is_left_alone(examples: Examples) -> None:
-    batch = batch_of(examples)
-    before = batch.data.clone()
-    generate(Calls(lambda data: data), batch, GENERATION)
-    assert torch.equal(batch.data, before)
-
-
 def test_a_part_that_begins_otherwise_is_refused(examples: Examples) -> None:
     with pytest.raises(ValueError, match="must be the start symbol 9 at token 4"):
         generate(Calls(lambda data: data), batch_of(examples), Generation(start=9, blank=BLANK))
@@ -120,14 +115,6 @@ def test_scores_are_of_what_was_generated_in_every_batch(examples: Examples, mon
     assert score(nn.Identity(), examples, Reader(), TOKEN_CLASS, Calls(lambda data: data.roll(4, dims=1)), GENERATION).exact == 1.0
     forced = score(nn.Identity(), examples, Reader(), TOKEN_CLASS, Calls(lambda data: data.roll(-1, dims=1)))
     assert forced.items.tolist() == [0.75, 0.75, 0.75]
-
-
-def test_only_so_many_items_are_decoded_after_an_epoch_and_only_of_generated_answers(
-    examples: Examples, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(decoding, "MAX_SAMPLED", 2)
-    assert torch.equal(decoded_sample(examples, GENERATION).inputs, examples.inputs[:2])
-    assert decoded_sample(examples, None) is examples
 
 
 def test_training_is_scored_on_samples_and_the_test_items_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from bench.training.reading import Examples
 from bench.training.weight_maps import POSITIONS, TokenLayout
 from models.layers.embedding import Embedding
 from models.layers.shape import Interface, Shape
-from tests.training.resumable import made_data, made_images
+from tests.training.small_trainings import made_data, made_images
 
 SHAPE = Shape(seq_len=5, width=16, depth=3, heads=2, ffn_width=32)
 LAYOUT = TokenLayout(seq_len=5, class_token=True, side=2)
@@ -31,7 +31,7 @@ def built(family: str, **options: OptionValue) -> nn.Module:
 
 
 def images(num_test: int = 15) -> TrainingData:
-    return dataclasses.replace(made_data(()), test=made_images(num_test, 2))
+    return dataclasses.replace(made_data(), test=made_images(num_test, 2))
 
 
 def test_spatial_matrices_are_found_layer_by_layer_and_head_by_head() -> None:
@@ -43,6 +43,9 @@ def test_spatial_matrices_are_found_layer_by_layer_and_head_by_head() -> None:
     weights = np.reshape(matrices, (3, 2, 5, 5))
     assert maps.shape == (3, 2, 5, 5)
     assert np.allclose(maps, weights, rtol=1e-5, atol=0.0)
+    assert mixing_of(built("gmlp", gating="identity", pool="mean"), images(), LAYOUT) == {}
+    both = mixing_of(built("gmlp", tiny_attention=8), images(), LAYOUT)
+    assert {kind: len(layers) for kind, layers in both.items()} == {"spatial_gating": 3, "attention": 3}
 
 
 def test_attention_is_the_mean_over_the_first_items() -> None:
@@ -54,7 +57,7 @@ def test_attention_is_the_mean_over_the_first_items() -> None:
     fewer = mixing_of(model, images(3), LAYOUT)
     assert not np.array_equal(fewer["attention"][0].maps, found["attention"][0].maps)
     first = mixing_of(model, images(MAX_ITEMS), LAYOUT)
-    more = mixing_of(model, dataclasses.replace(made_data(()), test=followed_by_more(MAX_ITEMS)), LAYOUT)
+    more = mixing_of(model, dataclasses.replace(made_data(), test=followed_by_more(MAX_ITEMS)), LAYOUT)
     assert np.array_equal(more["attention"][2].maps, first["attention"][2].maps)
 
 
@@ -70,11 +73,8 @@ def test_items_taken_a_few_at_a_time_give_the_same_mean(monkeypatch: pytest.Monk
     parts = mixing_of(model, images(), LAYOUT)["attention"]
     for layer, other in zip(whole, parts, strict=True):
         assert np.allclose(layer.maps, other.maps, atol=1e-6)
-
-
-def test_a_model_with_both_has_both() -> None:
-    found = mixing_of(built("gmlp", tiny_attention=8), images(), LAYOUT)
-    assert {kind: len(layers) for kind, layers in found.items()} == {"spatial_gating": 3, "attention": 3}
+    monkeypatch.setattr(inspection, "MAX_SEQ_LEN", 4)
+    assert mixing_of(model, images(), LAYOUT) == {}
 
 
 def test_what_mixes_a_half_of_the_sequence_is_not_taken_for_the_whole() -> None:
@@ -82,10 +82,6 @@ def test_what_mixes_a_half_of_the_sequence_is_not_taken_for_the_whole() -> None:
     model = build_model(ModelSpec(name="encoder_decoder", family="encoder_decoder", options=(), shape=shape, interface=interface))
     assert [module for module in model.modules() if hasattr(module, "token_weights")]
     assert mixing_of(model, images(), TokenLayout(seq_len=4, class_token=False, side=2)) == {}
-
-
-def test_a_model_that_mixes_nothing_has_nothing() -> None:
-    assert mixing_of(built("gmlp", gating="identity", pool="mean"), images(), LAYOUT) == {}
 
 
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal"])
@@ -116,7 +112,7 @@ def made_sequences(lengths: list[int]) -> TrainingData:
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randint(1, 9, (len(lengths), 5), generator=generator)
     examples = Examples(inputs=inputs, targets=torch.zeros(len(lengths), dtype=torch.int64), lengths=torch.tensor(lengths))
-    return dataclasses.replace(made_data(()), test=examples, reader=dataclasses.replace(made_data(()).reader, patch_side=None))
+    return dataclasses.replace(made_data(), test=examples, reader=dataclasses.replace(made_data().reader, patch_side=None))
 
 
 def test_padded_items_are_left_out() -> None:
@@ -130,8 +126,3 @@ def test_padded_items_are_left_out() -> None:
     whole = dataclasses.replace(data, test=data.test.select(torch.tensor([0, 2])))
     assert np.array_equal(found[0].maps, mixing_of(model, whole, layout)["attention"][0].maps)
     assert mixing_of(model, made_sequences([4, 2, 1]), layout) == {}
-
-
-def test_what_is_too_long_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspection, "MAX_SEQ_LEN", 4)
-    assert mixing_of(built("vit"), images(), LAYOUT) == {}

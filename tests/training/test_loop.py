@@ -106,17 +106,13 @@ def test_shuffled_labels_train_to_chance() -> None:
     assert abs(result.test.value - chance) < 5 * math.sqrt(chance * (1 - chance) / 1000)
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_the_same_seed_gives_the_same_bits(dropout: float) -> None:
-    (first, first_result), (again, again_result) = run(dropping(dropout)), run(dropping(dropout))
+def test_the_same_seed_gives_the_same_bits_and_another_another_order() -> None:
+    (first, first_result), (again, again_result) = run(dropping(0.3)), run(dropping(0.3))
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
     assert losses(first_result) == losses(again_result)
     assert first_result.test is not None
     assert again_result.test is not None
     assert torch.equal(first_result.test.items, again_result.test.items)
-
-
-def test_another_seed_takes_another_order() -> None:
     assert losses(run(seed=0)[1]) != losses(run(seed=1)[1])
 
 
@@ -148,12 +144,9 @@ def test_each_part_of_the_data_is_used_for_its_purpose_alone() -> None:
     # held-out items are scored at every epoch, and once more with the weights kept, as the learned ones are
     assert {model.scored[item] for item in items - learned} == {RECIPE.epochs + 1}
     assert {model.scored[item] for item in learned} == {1}
-
-
-def test_test_items_are_left_alone_where_they_are_not_to_be_scored() -> None:
     model = Watcher()
     assert train(model, made_data(), RECIPE, seed=0, scores_test=False).test is None
-    assert not set(number(80, seed=2).tolist()) & (set(model.scored) | set(model.learned))
+    assert not test_items & (set(model.scored) | set(model.learned))
 
 
 class Scripted(nn.Module):
@@ -186,7 +179,7 @@ def run_script(script: tuple[float, ...], **changes: object) -> tuple[Scripted, 
     return model, train(model, data_of(examples, examples), recipe, seed=0)
 
 
-@pytest.mark.parametrize(("script", "best"), [((0.5, 1.0, 0.25), 2), ((0.5, 1.0, 1.0, 0.0), 3), ((0.5, 0.5), 2), ((1.0, 0.5), 1)])
+@pytest.mark.parametrize(("script", "best"), [((0.5, 1.0, 1.0, 0.0), 3), ((1.0, 0.5), 1)])
 def test_the_best_epoch_is_kept_and_of_equals_the_later(script: tuple[float, ...], best: int) -> None:
     model, result = run_script(script)
     assert result.best_epoch == best
@@ -200,10 +193,8 @@ def test_the_best_epoch_is_kept_and_of_equals_the_later(script: tuple[float, ...
     ("script", "early_stop", "num_epochs"),
     [
         ((0.5, 0.25, 0.25, 1.0), 0, 4),
-        ((0.5, 0.25, 0.25, 1.0), 2, 3),
         ((0.5, 0.25, 0.75, 0.5, 0.5, 1.0), 2, 5),
         ((1.0, 1.0, 1.0, 1.0), 2, 3),  # an equal score is none better
-        ((0.25, 0.5, 0.75), 1, 3),
     ],
 )
 def test_training_ends_early_after_epochs_without_a_better_score(script: tuple[float, ...], early_stop: int, num_epochs: int) -> None:
@@ -233,8 +224,7 @@ def test_the_schedule_decides_the_rate_of_every_epoch(schedule: str, factors: li
         assert by_epoch == pytest.approx(factors)
 
 
-@pytest.mark.parametrize("bad_epoch", [1, 3])
-@pytest.mark.parametrize(("factor", "problem"), [(float("nan"), "the loss is nan"), (1e6, "in the first step")])
+@pytest.mark.parametrize(("bad_epoch", "factor", "problem"), [(1, float("nan"), "the loss is nan"), (3, 1e6, "in the first step")])
 def test_divergence_names_its_epoch_and_keeps_those_before(bad_epoch: int, factor: float, problem: str) -> None:
     """A loss that is no number, or that is finite and more than ten times the first."""
     model = build()
@@ -249,14 +239,11 @@ def test_divergence_names_its_epoch_and_keeps_those_before(bad_epoch: int, facto
     with pytest.raises(DivergedError, match=rf"epoch {bad_epoch}\b.*{problem}.*lower learning rate") as diverged:
         train(model, made_data(), RECIPE, seed=0)
     undisturbed = run()[1]
-    assert diverged.value.outcome_samples["loss"] == losses(undisturbed)[: bad_epoch - 1]
-    assert len(diverged.value.outcome_samples["validation"]) == bad_epoch - 1
-
-
-def test_a_loss_below_ten_times_the_first_is_no_divergence() -> None:
     model = build()
     model.register_forward_hook(lambda module, _, output: output * 3 if module.training else output)
-    assert len(train(model, made_data(), changed(learning_rate=0.0), seed=0).epochs) == RECIPE.epochs
+    assert len(train(model, made_data(), changed(learning_rate=0.0), seed=0).epochs) == RECIPE.epochs  # below ten times the first
+    assert diverged.value.outcome_samples["loss"] == losses(undisturbed)[: bad_epoch - 1]
+    assert len(diverged.value.outcome_samples["validation"]) == bad_epoch - 1
 
 
 def test_weights_lost_in_the_very_last_step_are_noticed() -> None:
@@ -280,15 +267,8 @@ def test_dropout_is_on_while_learning_and_off_while_scoring() -> None:
     model.layers[0].register_forward_hook(lambda _, inputs, __: met[model.training].add(bool((inputs[0][:, 8] == 0).any())))
     train(model, data_of(clusters(200, seed=1), clusters(80, seed=2)), dropping(0.5), seed=0)
     assert met == {True: {True}, False: {False}}
-    assert losses(run(dropping(0.5))[1]) != losses(run()[1])
-
-
-def test_another_seed_drops_otherwise() -> None:
-    """One batch of everything: the order of items cannot make the difference."""
-    recipe = Recipe(epochs=1, batch_size=160, learning_rate=0.0, weight_decay=0.0)
-    assert losses(run(recipe, seed=0)[1]) == pytest.approx(losses(run(recipe, seed=1)[1]), rel=1e-6)
-    with_dropout = dataclasses.replace(recipe, dropout=0.5, dropout_at=("residual",))
-    assert losses(run(with_dropout, seed=0)[1]) != pytest.approx(losses(run(with_dropout, seed=1)[1]), rel=1e-4)
+    recipe = Recipe(epochs=1, batch_size=160, learning_rate=0.0, weight_decay=0.0, dropout=0.5, dropout_at=("residual",))
+    assert losses(run(recipe, seed=0)[1]) != pytest.approx(losses(run(recipe, seed=1)[1]), rel=1e-4)  # though all is one batch
 
 
 def test_bf16_autocast_learns_and_keeps_fp32_weights() -> None:
@@ -302,25 +282,19 @@ def test_bf16_autocast_learns_and_keeps_fp32_weights() -> None:
     assert losses(result) != losses(run()[1])
 
 
-def test_progress_tells_epoch_loss_score_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "MESSAGE_EVERY_S", 0.0)
+def test_progress_tells_epoch_loss_and_score_and_nothing_within_the_first_second(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     with listening(told.append):
+        monkeypatch.setattr(loop, "MESSAGE_EVERY_S", 1e6)
+        run()
+        assert told == []
+        monkeypatch.setattr(loop, "MESSAGE_EVERY_S", 0.0)
         _, result = run(changed(epochs=2))
     assert len(told) == 10
     assert told[0].startswith("epoch 1 of 2, loss 1.")
     assert "validation" not in told[4]
-    assert told[5].startswith("epoch 2 of 2, loss")
     assert f"validation {result.epochs[0].validation:.3f}" in told[5]
     assert " left" not in told[-1]  # nothing is left but the scores
-
-
-def test_nothing_is_told_within_the_first_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "MESSAGE_EVERY_S", 1e6)
-    told: list[str] = []
-    with listening(told.append):
-        run()
-    assert told == []
 
 
 @pytest.mark.parametrize("field", ["epochs", "batch_size", "accumulate"])

@@ -15,7 +15,6 @@ from bench.tasks._info import CLASS, TOKEN_CLASS, TOKEN_VALUE
 from bench.training.objective import join, judge, loss, num_asked
 
 NAN = float("nan")
-LN3 = math.log(3)
 
 
 def logits_for(shares: list[list[float]]) -> Tensor:
@@ -50,6 +49,7 @@ def test_the_loss_of_token_classes_is_the_mean_over_the_tokens_asked_for() -> No
     targets = torch.tensor([[0, IGNORED], [1, 0]])
     found = loss(TOKEN_CLASS, outputs, targets, label_smoothing=0.0)
     assert float(found) == pytest.approx((math.log(2) - math.log(0.9) - math.log(0.2)) / 3)
+    assert int(num_asked(TOKEN_CLASS, targets)) == 3
 
 
 def test_the_loss_of_values_is_the_mean_squared_error_where_one_is_known() -> None:
@@ -57,15 +57,10 @@ def test_the_loss_of_values_is_the_mean_squared_error_where_one_is_known() -> No
     targets = torch.tensor([[3.0, NAN], [2.0, 4.0]])
     found = loss(TOKEN_VALUE, outputs, targets, label_smoothing=0.1)
     assert float(found.detach()) == pytest.approx((4 + 0 + 9) / 3)
+    assert int(num_asked(TOKEN_VALUE, targets)) == 3
     found.backward()
     assert outputs.grad is not None
     torch.testing.assert_close(outputs.grad.squeeze(-1), torch.tensor([[-4.0, 0.0], [0.0, 6.0]]) / 3)
-
-
-def test_what_is_asked_is_counted() -> None:
-    assert int(num_asked(CLASS, torch.zeros(4, dtype=torch.int64))) == 4
-    assert int(num_asked(TOKEN_CLASS, torch.tensor([[0, IGNORED], [1, 0]]))) == 3
-    assert int(num_asked(TOKEN_VALUE, torch.tensor([[3.0, NAN], [2.0, 4.0]]))) == 3
 
 
 def test_top_k_counts_by_hand() -> None:
@@ -76,11 +71,8 @@ def test_top_k_counts_by_hand() -> None:
     assert scores.value == 0.25
     assert scores.items.tolist() == [1.0, 0.0, 0.0, 0.0]
     assert scores.finite
-
-
-def test_beyond_the_number_of_classes_everything_counts() -> None:
-    scores = judge(CLASS, torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1]))
-    assert scores.top == (0.5, 1.0, 1.0, 1.0, 1.0)
+    few = judge(CLASS, torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1]))
+    assert few.top == (0.5, 1.0, 1.0, 1.0, 1.0)  # beyond the number of classes everything counts
 
 
 def test_an_item_of_token_classes_scores_the_share_of_what_is_asked_of_it() -> None:
@@ -134,19 +126,6 @@ def test_values_score_the_variance_explained_and_each_item_minus_its_squared_err
     assert judge(TOKEN_VALUE, targets.nan_to_num(5.0)[..., None], targets).value == 1.0
 
 
-@pytest.mark.parametrize("answers", [CLASS, TOKEN_CLASS])
-def test_the_score_is_the_mean_of_the_items_scores(answers: str) -> None:
-    generator = torch.Generator().manual_seed(0)
-    shape = (50,) if answers == CLASS else (50, 7)
-    targets = torch.randint(4, shape, generator=generator)
-    if answers == TOKEN_CLASS:
-        targets[:, 1:][torch.rand(50, 6, generator=generator) < 0.5] = IGNORED
-    scores = judge(answers, torch.randn(*shape, 4, generator=generator), targets)
-    assert scores.value == pytest.approx(float(scores.items.mean()), abs=1e-12)
-    assert list(scores.top) == sorted(scores.top)
-    assert 0.0 < scores.value < 1.0
-
-
 @pytest.mark.parametrize(("answers", "targets"), [(CLASS, torch.tensor([0, 1])), (TOKEN_VALUE, torch.tensor([[0.0], [1.0]]))])
 @pytest.mark.parametrize("bad", [NAN, float("inf")])
 def test_an_answer_that_is_no_number_is_told(answers: str, targets: Tensor, bad: float) -> None:
@@ -154,8 +133,3 @@ def test_an_answer_that_is_no_number_is_told(answers: str, targets: Tensor, bad:
     assert judge(answers, outputs, targets).finite
     outputs.view(-1)[0] = bad
     assert not judge(answers, outputs, targets).finite
-
-
-def test_a_constant_answer_scores_its_share() -> None:
-    assert judge(CLASS, torch.zeros(10, 10), torch.arange(10)).value == 0.1
-    assert float(loss(CLASS, torch.zeros(6, 3), torch.arange(6) % 3, label_smoothing=0.1)) == pytest.approx(LN3)

@@ -1,6 +1,8 @@
-"""Weight decay falls on matrices, the learning rate follows the schedule."""
+"""Weight decay falls on matrices; the learning rate follows the schedule, against values worked out by hand."""
 
 from __future__ import annotations
+
+import math
 
 import pytest
 import torch
@@ -8,7 +10,7 @@ from torch import nn
 
 from bench.measure.model import build_model
 from bench.spec import ModelSpec, OptionValue, Recipe
-from bench.training.optimizer import build_optimizer, build_plateau, decay_groups, set_learning_rate
+from bench.training.optimizer import build_optimizer, build_plateau, decay_groups, learning_rate_at, learning_rate_factor, set_learning_rate
 from models.layers.shape import Interface, Shape
 
 SHAPE = Shape(seq_len=5, width=8, depth=1, heads=2, ffn_width=16)
@@ -42,10 +44,7 @@ def test_vit_decays_no_positions() -> None:
         "blocks.0.feed_forward.contract.weight",
         "head.classify.weight",
     }
-
-
-def test_a_table_of_token_embeddings_is_not_decayed() -> None:
-    assert "embedding.project.weight" not in decayed_names("vit", Interface(input="tokens"))
+    assert "embedding.project.weight" not in decayed_names("vit", Interface(input="tokens"))  # a table of embeddings
 
 
 def test_decay_shrinks_the_matrix_alone_where_there_is_no_gradient() -> None:
@@ -57,16 +56,6 @@ def test_decay_shrinks_the_matrix_alone_where_there_is_no_gradient() -> None:
     optimizer.step()
     torch.testing.assert_close(layer.weight.detach(), torch.full((3, 3), 0.95))
     torch.testing.assert_close(layer.bias.detach(), torch.ones(3))
-
-
-def test_a_model_of_vectors_alone_has_one_group() -> None:
-    assert len(build_optimizer(nn.LayerNorm(4), Recipe()).param_groups) == 1
-
-
-def test_every_group_gets_the_learning_rate() -> None:
-    optimizer = build_optimizer(nn.Linear(2, 2), Recipe(learning_rate=0.4))
-    set_learning_rate(optimizer, 0.1)
-    assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.1]
 
 
 def plateau_rates(scores: list[float], patience: int) -> list[float]:
@@ -98,7 +87,27 @@ def test_a_plateau_halves_the_rate_once_no_epoch_was_better_for_longer_than_its_
     assert plateau_rates(scores, patience) == rates
 
 
-@pytest.mark.parametrize("schedule", ["cosine", "constant"])
-def test_other_schedules_have_no_plateau(schedule: str) -> None:
-    recipe = Recipe(schedule=schedule)
-    assert build_plateau(build_optimizer(nn.Linear(2, 2), recipe), recipe) is None
+def test_decay_follows_the_warm_up() -> None:
+    """The warm-up rises linearly to the peak. After two steps of warm-up, three are at one to three quarters of the way: cos 45, 90, 135 degrees."""
+    half_root = math.sqrt(2) / 2
+    expected = [0.5, 1.0, (1 + half_root) / 2, 0.5, (1 - half_root) / 2]
+    assert [learning_rate_factor(step, num_steps=5, warmup_steps=2) for step in range(5)] == pytest.approx(expected)
+    assert learning_rate_factor(5, num_steps=5, warmup_steps=2) == pytest.approx(0.0, abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("cosine", [0.2, 0.4, 0.3, 0.1]),  # after the warm-up, a third and two thirds of the way: cos 60 and 120 degrees
+        ("constant", [0.2, 0.4, 0.4, 0.4]),
+        ("plateau", [0.2, 0.4, 0.4, None]),  # at the peak once; then it is the plateau's to change
+    ],
+)
+def test_each_schedule_follows_the_warm_up(schedule: str, expected: list[float | None]) -> None:
+    recipe = Recipe(learning_rate=0.4, warmup=0.5, schedule=schedule)
+    found = [learning_rate_at(step, recipe, 4) for step in range(4)]
+    assert [None if rate is None else round(rate, 12) for rate in found] == expected
+    optimizer = build_optimizer(nn.Linear(2, 2), recipe)
+    assert (build_plateau(optimizer, recipe) is None) is (schedule != "plateau")
+    set_learning_rate(optimizer, 0.1)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.1]

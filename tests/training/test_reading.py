@@ -35,21 +35,17 @@ def test_float_images_are_normalised_without_scaling_and_not_at_all_without_a_me
     assert torch.equal(Reader(patch_side=2).read(examples).data, torch.tensor([[[0.2] * 4 + [0.65] * 4]]))
 
 
-def test_patches_prepared_once_are_those_read_batch_by_batch() -> None:
+def test_patches_prepared_once_are_those_read_batch_by_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     examples = made_images()
     prepared = READER.prepare(examples)
     assert prepared.inputs.shape == (5, 4, 8)
+    monkeypatch.setattr("bench.training.reading.CHUNK_ITEMS", 2)
+    assert torch.equal(READER.prepare(examples).inputs, prepared.inputs)
     chosen = torch.tensor([3, 1])
     once, each = READER.read(prepared.select(chosen)), READER.read(examples.select(chosen))
     assert torch.equal(once.data, each.data)
     assert torch.equal(once.targets, each.targets)
     assert torch.equal(READER.learn(prepared.select(chosen)).data, each.data)
-
-
-def test_preparing_in_chunks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = READER.prepare(made_images()).inputs
-    monkeypatch.setattr("bench.training.reading.CHUNK_ITEMS", 2)
-    assert torch.equal(READER.prepare(made_images()).inputs, whole)
 
 
 def test_images_too_large_or_to_be_augmented_stay_images(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,15 +63,6 @@ def test_ids_become_indices_and_the_mask_is_true_up_to_each_length() -> None:
     assert batch.data.tolist() == ids.tolist()
     assert batch.valid is not None
     assert batch.valid.tolist() == [[True, True, True], [True, False, False]]
-
-
-def test_vectors_pass_as_they_are_and_without_lengths_there_is_no_mask() -> None:
-    vectors = torch.randn(2, 3, 4)
-    examples = Examples(inputs=vectors, targets=torch.tensor([0, 1]))
-    for batch in (Reader().read(examples), Reader().learn(examples)):
-        assert torch.equal(batch.data, vectors)
-        assert batch.valid is None
-    assert Reader().prepare(examples) is examples
 
 
 def test_augmentation_only_changes_what_is_learned_from() -> None:

@@ -34,14 +34,8 @@ def test_a_toeplitz_matrix_is_shift_invariant_whatever_its_mean_and_scale() -> N
     matrix = toeplitz(NUM_TOKENS)
     assert shift_invariance(matrix) == pytest.approx(1.0)
     assert shift_invariance(1e-6 * matrix + 3e-6) == pytest.approx(1.0)
-
-
-def test_one_changed_entry_is_seen() -> None:
-    matrix = toeplitz(NUM_TOKENS)
     matrix[3, 5] += 1.0
-    found = shift_invariance(matrix)
-    assert found is not None
-    assert found < 0.999
+    assert (shift_invariance(matrix) or 1.0) < 0.999  # one changed entry is seen
 
 
 def test_a_two_dimensional_convolution_is_one_on_its_grid_and_less_along_the_line() -> None:
@@ -50,16 +44,6 @@ def test_a_two_dimensional_convolution_is_one_on_its_grid_and_less_along_the_lin
     assert shift_invariance(matrix, side=SIDE) == pytest.approx(1.0)
     assert along_the_line is not None
     assert along_the_line < 0.9
-
-
-def test_the_grid_keeps_at_least_what_the_line_keeps() -> None:
-    """A step (down, across) fixes the distance along the line, so the grid's offsets are finer."""
-    assert shift_invariance(toeplitz(NUM_TOKENS), side=SIDE) == pytest.approx(1.0)
-    noise = drawn(NUM_TOKENS, NUM_TOKENS)
-    along_the_line, on_the_grid = shift_invariance(noise), shift_invariance(noise, side=SIDE)
-    assert along_the_line is not None
-    assert on_the_grid is not None
-    assert along_the_line < on_the_grid < 0.5
 
 
 def test_a_small_matrix_worked_out_by_hand() -> None:
@@ -77,11 +61,7 @@ def test_noise_has_the_stated_share(draw: str, side: int | None) -> None:
     error = shares.std(ddof=1) / np.sqrt(len(shares))
     assert abs(shares.mean() - noise_share(NUM_TOKENS, side=side)) < 4 * error
     assert 4 * error < 0.02
-
-
-def test_the_stated_shares_by_hand() -> None:
-    assert noise_share(NUM_TOKENS) == pytest.approx(2 / 17)
-    assert noise_share(NUM_TOKENS, side=SIDE) == pytest.approx(16 / 85)
+    assert noise_share(NUM_TOKENS, side=side) == pytest.approx(16 / 85 if side else 2 / 17)
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, 1 / 3])

@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench.flop_counter import count_train_with_torch, count_with_torch
-from bench.measure.model import build_model, cost_of
+from bench.measure.model import cost_of
 from bench.metrics import accuracy
 from bench.progress import listening
-from bench.spec import Cell, Job, ModelSpec, Recipe, Settings, Workload
-from bench.tasks._info import CLASS, info_of
+from bench.spec import Recipe
+from bench.tasks._info import info_of
 from bench.training import distillation, loop
 from bench.training.checkpoint import Checkpoint
 from bench.training.data import TrainingData, load_training_data
@@ -25,61 +25,42 @@ from bench.training.loop import DivergedError, Training, TrainResult, train
 from bench.training.reading import Examples, Reader, image_size
 from bench.training.teacher import TEMPERATURE, ConvolutionalNetwork, TrainedTeacher, distillation_loss, forward_flops, learning_flops
 from models.layers.patches import cut_patches
-from models.layers.shape import Interface, Shape
-from tests.training.resumable import IDENTITY, NUM_CLASSES, NUM_HELD_OUT, NUM_LEARNED, NUM_TEST, PATCH_SIDE, SEED, made_images
+from tests.made_jobs import small_job, small_model
+from tests.training.small_trainings import (
+    NUM_LEARNED,
+    SEED,
+    build,
+    changed,
+    differences,
+    made_data,
+    run,
+    run_until_cut_off,
+    same_bits,
+    saved_at,
+)
 
-RECIPE = Recipe(epochs=2, batch_size=8, learning_rate=1e-2, teacher="convolution", teacher_epochs=2)
+RECIPE = changed(teacher="convolution", teacher_epochs=2)
 PLAIN = dataclasses.replace(RECIPE, teacher="none")
 STEPS = -(-NUM_LEARNED // 8)
 
 
-def made_data(*, are_bytes: bool = True) -> TrainingData:
-    parts = [made_images(num, seed) for seed, num in enumerate((NUM_LEARNED, NUM_HELD_OUT, NUM_TEST))]
-    if not are_bytes:
-        parts = [dataclasses.replace(part, inputs=part.inputs.float() / 255) for part in parts]
-    reader = Reader(patch_side=PATCH_SIDE, mean=torch.full((3,), 0.5), spread=torch.full((3,), 0.3))
-    return TrainingData(learned=parts[0], held_out=parts[1], test=parts[2], reader=reader, answers=CLASS, num_classes=NUM_CLASSES)
+def taught(recipe: Recipe, checkpoint: Checkpoint | None = None) -> tuple[nn.Module, TrainResult]:
+    return run(recipe, "vit", checkpoint)
 
 
-def student() -> nn.Module:
-    shape = Shape(seq_len=5, width=8, depth=1, heads=2, ffn_width=16)
-    interface = Interface(patch_dim=48, num_classes=NUM_CLASSES)
-    torch.manual_seed(SEED)
-    return build_model(ModelSpec(name="vit", family="vit", shape=shape, interface=interface))
-
-
-def run(recipe: Recipe, checkpoint: Checkpoint | None = None, data: TrainingData | None = None) -> tuple[nn.Module, TrainResult]:
-    model = student()
-    return model, train_with_teacher(model, data or made_data(), recipe, seed=SEED, checkpoint=checkpoint)
-
-
-def same_bits(one: nn.Module, other: nn.Module) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True))
-
-
-@pytest.mark.parametrize(("side", "channels", "num_classes"), [(32, 3, 10), (32, 1, 10), (28, 1, 10), (8, 3, 3), (5, 3, 100), (2, 3, 2)])
+@pytest.mark.parametrize(("side", "channels", "num_classes"), [(32, 3, 10), (28, 1, 10), (5, 3, 100), (2, 3, 2)])
 def test_closed_form_flops_are_the_counted_ones_at_any_side(side: int, channels: int, num_classes: int) -> None:
     with torch.device("meta"):
         network, data = ConvolutionalNetwork(channels, num_classes), torch.empty(1, 1, channels * side * side)
     assert count_with_torch(network.eval(), data).flops == forward_flops(channels, side, num_classes) > 0
     assert count_train_with_torch(network.train(), data).flops == learning_flops(channels, side, num_classes)
+    assert 100_000 < sum(parameter.numel() for parameter in network.parameters()) < 300_000
+    small = ConvolutionalNetwork(channels, num_classes).train()
+    small(torch.rand(1, 1, channels * side * side)).sum().backward()  # batch normalisation refuses a single value per channel
+    assert all(parameter.grad is not None for parameter in small.parameters())
 
 
-@pytest.mark.parametrize("num_classes", [10, 100])
-def test_the_teacher_is_small(num_classes: int) -> None:
-    assert 100_000 < sum(parameter.numel() for parameter in ConvolutionalNetwork(3, num_classes).parameters()) < 300_000
-
-
-@pytest.mark.parametrize("side", [2, 3, 8])
-def test_a_batch_of_one_can_be_learned_from_at_any_side(side: int) -> None:
-    """Batch normalisation refuses a single value per channel."""
-    network = ConvolutionalNetwork(1, 2).train()
-    network(torch.rand(1, 1, side * side)).sum().backward()
-    assert all(parameter.grad is not None for parameter in network.parameters())
-
-
-@pytest.mark.parametrize("patch_side", [1, 2, 4, 8])
-@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize(("channels", "patch_side"), [(1, 2), (3, 1), (3, 4)])
 def test_the_teacher_sees_the_images_that_were_cut(channels: int, patch_side: int) -> None:
     images = torch.rand(2, channels, 8, 8)
     patches, network = cut_patches(images, patch_side), ConvolutionalNetwork(channels, 2).eval()
@@ -118,7 +99,7 @@ def test_a_student_that_agrees_learns_nothing_from_its_teacher() -> None:
 
 
 def test_a_teacher_without_weight_changes_no_bit() -> None:
-    plain, silent = run(PLAIN), run(dataclasses.replace(RECIPE, distillation_weight=0.0))
+    plain, silent = taught(PLAIN), taught(dataclasses.replace(RECIPE, distillation_weight=0.0))
     assert same_bits(plain[0], silent[0])
     assert [epoch.loss for epoch in plain[1].epochs] == [epoch.loss for epoch in silent[1].epochs]
     assert (plain[1].teacher is None, silent[1].teacher is None) == (True, False)
@@ -126,14 +107,10 @@ def test_a_teacher_without_weight_changes_no_bit() -> None:
 
 @pytest.mark.parametrize("changes", [{}, {"distillation": "hard"}, {"accumulate": 2, "dropout": 0.1, "dropout_at": ("head",)}])
 def test_a_taught_student_ends_otherwise_and_the_same_again(changes: dict[str, Any]) -> None:
-    taught = dataclasses.replace(RECIPE, **changes)
-    first, again, alone = run(taught)[0], run(taught)[0], run(dataclasses.replace(PLAIN, **changes))[0]
+    recipe = dataclasses.replace(RECIPE, **changes)
+    first, again, alone = taught(recipe)[0], taught(recipe)[0], taught(dataclasses.replace(PLAIN, **changes))[0]
     assert same_bits(first, again)
     assert not same_bits(first, alone)
-
-
-def test_the_two_kinds_of_distillation_differ() -> None:
-    assert not same_bits(run(RECIPE)[0], run(dataclasses.replace(RECIPE, distillation="hard"))[0])
 
 
 def seen_by(monkeypatch: pytest.MonkeyPatch, data: TrainingData) -> tuple[list[Tensor], list[Tensor], TrainedTeacher]:
@@ -154,21 +131,20 @@ def rows(parts: list[Tensor]) -> set[bytes]:
 
 
 def test_a_teacher_learns_from_the_students_items_and_sees_no_test_item(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = made_data(are_bytes=False)  # not augmented: an item is known by its bits
+    data = made_data()
+    parts = {"learned": data.learned, "held_out": data.held_out, "test": data.test}
+    as_floats: Any = {name: dataclasses.replace(part, inputs=part.inputs.float() / 255) for name, part in parts.items()}
+    data = dataclasses.replace(data, **as_floats)  # not augmented: an item is known by its bits
     learned, read, _ = seen_by(monkeypatch, data)
     whole = [rows([data.reader.read(part).data]) for part in (data.learned, data.held_out, data.test)]
     assert rows(learned) == whole[0]
     assert rows(read) == whole[1]
     assert not (rows(learned) | rows(read)) & whole[2]
     assert sum(map(len, learned)) == NUM_LEARNED * RECIPE.teacher_epochs
-
-
-def test_images_that_are_bytes_are_moved_about(monkeypatch: pytest.MonkeyPatch) -> None:
-    learned, read, _ = seen_by(monkeypatch, made_data())
-    data = made_data()
-    stayed = rows(learned) & rows([data.reader.read(data.learned).data])  # one in 162 draws leaves an image as it was
-    assert len(stayed) < len(rows(learned)) / 10
-    assert rows(read) == rows([data.reader.read(data.held_out).data])
+    moved, read, _ = seen_by(monkeypatch, made_data())  # images that are bytes are moved about while they are learned from
+    whole = [rows([made_data().reader.read(part).data]) for part in (made_data().learned, made_data().held_out)]
+    assert len(rows(moved) & whole[0]) < len(rows(moved)) / 10  # one in 162 draws leaves an image as it was
+    assert rows(read) == whole[1]
 
 
 def test_a_student_hears_the_teacher_on_its_own_images(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +157,7 @@ def test_a_student_hears_the_teacher_on_its_own_images(monkeypatch: pytest.Monke
         return answer(teacher, data)
 
     monkeypatch.setattr(TrainedTeacher, "answer", answer_and_note)
-    model, met = student(), list[Tensor]()
+    model, met = build("vit"), list[Tensor]()
     model.register_forward_pre_hook(lambda module, inputs: met.append(inputs[0]) if module.training else None)
     train_with_teacher(model, made_data(), RECIPE, seed=SEED)
     assert len(asked) == len(met) == STEPS * RECIPE.epochs
@@ -206,20 +182,16 @@ def test_a_teacher_learns_and_tells_that_it_is_one(monkeypatch: pytest.MonkeyPat
 def test_a_teacher_that_diverges_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distillation, "TEACHER_RECIPE", dataclasses.replace(TEACHER_RECIPE, learning_rate=1e30, warmup=0.0, clip_norm=1e9))
     with pytest.raises(DivergedError, match="teacher: training diverged in epoch 1"):
-        run(RECIPE)
+        taught(RECIPE)
 
 
 def test_a_recipe_and_its_teacher_must_agree() -> None:
     teacher = train_teacher(made_data(), RECIPE, seed=0)
     for recipe, given in ((RECIPE, None), (PLAIN, teacher)):
         with pytest.raises(ValueError, match="teacher must be given if and only if the recipe has one"):
-            train(student(), made_data(), recipe, seed=0, teacher=given)
+            train(build("vit"), made_data(), recipe, seed=0, teacher=given)
     with pytest.raises(ValueError, match="a teacher needs images"):
         train_teacher(dataclasses.replace(made_data(), reader=Reader()), RECIPE, seed=0)
-
-
-class InterruptedByTestError(Exception):
-    pass
 
 
 SMALL_STEPS = dataclasses.replace(TEACHER_RECIPE, batch_size=8)
@@ -229,49 +201,32 @@ SMALL_STEPS = dataclasses.replace(TEACHER_RECIPE, batch_size=8)
 def undisturbed() -> tuple[nn.Module, TrainResult]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(distillation, "TEACHER_RECIPE", SMALL_STEPS)
-        return run(RECIPE)
+        return taught(RECIPE)
 
 
-@pytest.mark.parametrize("step", [STEPS, *(pytest.param(step, marks=pytest.mark.slow) for step in (1, 2 * STEPS - 1))])
-@pytest.mark.parametrize("who", ["teacher: ", ""])
+@pytest.mark.parametrize(("who", "step"), [("teacher: ", STEPS), ("", STEPS), ("", 1)])
 def test_an_interruption_of_either_changes_no_bit(
     who: str, step: int, undisturbed: tuple[nn.Module, TrainResult], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(distillation, "TEACHER_RECIPE", SMALL_STEPS)
-    checkpoint = Checkpoint(path=tmp_path / "state.pt", identity=IDENTITY, every_s=0.0)
+    checkpoint = saved_at(tmp_path / "state.pt")
     learn, begun = Training.learn, list[tuple[str, int]]()
-
-    def learn_until(training: Training, chosen: Tensor) -> None:
-        if (training.message_prefix, training.step) == (who, step):
-            raise InterruptedByTestError
-        learn(training, chosen)
 
     def learn_and_note(training: Training, chosen: Tensor) -> None:
         begun.append((training.message_prefix, training.step))
         learn(training, chosen)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(Training, "learn", learn_until)
-        with pytest.raises(InterruptedByTestError):
-            run(RECIPE, checkpoint)
+    run_until_cut_off(RECIPE, "vit", checkpoint, step, who=who)
     monkeypatch.setattr(Training, "learn", learn_and_note)
-    resumed, result = run(RECIPE, checkpoint)
+    resumed, result = taught(RECIPE, checkpoint)
     expected = undisturbed[1]
-    assert same_bits(undisturbed[0], resumed)
-    assert [epoch.loss for epoch in result.epochs] == [epoch.loss for epoch in expected.epochs]
+    assert differences((resumed, result), undisturbed) == []
     assert begun[0] == (who, step)
     assert result.teacher is not None
     assert expected.teacher is not None
     assert same_bits(result.teacher.model, expected.teacher.model)
     assert result.teacher.accuracy == expected.teacher.accuracy
     assert [path.name for path in tmp_path.iterdir()] == ["state.pt"]
-
-
-def make_job(recipe: Recipe) -> Job:
-    info = info_of("digits")
-    shape = Shape(seq_len=5, width=16, depth=1, heads=2, ffn_width=32)
-    model = ModelSpec(name="vit", family="vit", shape=shape, interface=info.interface(5, "cls"))
-    return Job(cell=Cell(model=model, workload=Workload(task="digits")), metric="accuracy", repeat=1, settings=Settings(), recipe=recipe)
 
 
 def test_the_metric_counts_the_teacher_as_compute_spent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,8 +240,11 @@ def test_the_metric_counts_the_teacher_as_compute_spent(monkeypatch: pytest.Monk
 
     monkeypatch.setattr("bench.training.data.load_training_data", few)
     recipe = Recipe(epochs=2, batch_size=32, teacher="convolution", teacher_epochs=1)
-    taught, alone = (accuracy.measure(make_job(r)).values for r in (recipe, dataclasses.replace(recipe, teacher="none")))
-    num_learned = alone["train_flops"] / cost_of(make_job(recipe).cell.model).train_flops().at(5) / 2
+    model = small_model("vit", seq_len=5, heads=2, interface=info_of("digits").interface(5, "cls"))
+    found = small_job("accuracy", model, work={"task": "digits"}, repeat=1, recipe=recipe)
+    alone = accuracy.measure(dataclasses.replace(found, recipe=dataclasses.replace(recipe, teacher="none"))).values
+    taught = accuracy.measure(found).values
+    num_learned = alone["train_flops"] / cost_of(model).train_flops().at(5) / 2
     assert num_learned == round(num_learned) > 100
     spent = num_learned * (learning_flops(1, 32, 10) + 2 * forward_flops(1, 32, 10))
     assert taught["train_flops"] == alone["train_flops"] + spent

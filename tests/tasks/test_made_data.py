@@ -1,0 +1,71 @@
+"""Tasks that make their own data: their facts at the defaults, and items that are the same on every day and machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.spec import RequestError
+from bench.tasks import IGNORED, load_splits
+from bench.tasks._info import TOKEN_VALUE, Generation, Sequences, info_of
+
+READS = {
+    "copy": Sequences(vocab_size=17, multiple=2, min_tokens=8),
+    "copy+symbols=2": Sequences(vocab_size=3, multiple=2, min_tokens=32),  # 2 ** 16 halves are the first power of two above twice 22,000
+    "copy+form=shifted+items=500+test_items=200": Sequences(vocab_size=18, multiple=2, min_tokens=6),
+    "copy+form=shifted+items=500+test_items=200+learn_up_to=12": Sequences(vocab_size=18, multiple=2, min_tokens=24),
+    "reverse+symbols=300+items=500+test_items=200": Sequences(vocab_size=301, multiple=2, min_tokens=4),
+    "curve_fitting": Sequences(vector_width=3, multiple=2),
+}
+"""What is read; few symbols need more tokens for test items to be new, and none learned from may be longer than those tested."""
+FIRST_TEST_ITEM = {
+    ("copy", 8): ([11, 4, 8, 13, 16, 16, 16, 16], [11, 4, 8, 13]),
+    ("reverse", 8): ([5, 15, 0, 14, 16, 16, 16, 16], [14, 0, 15, 5]),
+    ("reverse+form=shifted", 8): ([5, 15, 0, 14, 17, 14, 0, 15], [14, 0, 15, 5]),
+    ("associative_recall", 8): ([40, 3, 58, 1, 58, 40, 40, 58], [1, 3, 3, 1]),
+}
+"""By task and number of tokens: what is read, and what is asked for at the second half."""
+
+
+@pytest.mark.parametrize("task", READS)
+def test_what_a_task_reads_follows_from_its_options(task: str) -> None:
+    assert info_of(task).reads == READS[task]
+
+
+def test_facts_at_the_defaults() -> None:
+    for task in ("copy", "reverse", "associative_recall"):
+        facts = info_of(task)
+        assert (facts.num_train, facts.num_test, facts.num_classes, facts.chance, facts.generation) == (20_000, 2_000, 16, 1 / 16, None)
+    assert info_of("copy+form=shifted").generation == Generation(start=17, blank=16)
+    facts = info_of("curve_fitting")
+    assert (facts.answers, facts.num_classes, facts.chance, facts.score_name) == (TOKEN_VALUE, 1, 0.0, "r2")
+    facts = info_of("listops")
+    assert (facts.num_train, facts.num_test, facts.num_classes, facts.chance) == (20_000, 2_000, 10, 0.1)
+
+
+@pytest.mark.parametrize(("task", "num_tokens"), FIRST_TEST_ITEM)
+def test_the_stored_items_do_not_change(task: str, num_tokens: int) -> None:
+    """Records of other days are compared with today's: the same items must come from the same task."""
+    found = load_splits(task, num_tokens=num_tokens).test
+    read, answers = FIRST_TEST_ITEM[task, num_tokens]
+    assert found.inputs[0].tolist() == read
+    assert found.targets[0].tolist() == [IGNORED] * (num_tokens // 2) + answers
+
+
+@pytest.mark.parametrize(
+    ("text", "rule", "hint"),
+    [
+        ("copy+symbols=1", "from 2 to 4,096", ""),
+        ("copy+form=other", "must be one of blank, shifted, not 'other'", ""),
+        ("copy+learn_up_to=4", "learn_up_to of task copy needs form=shifted", ""),
+        ("associative_recall+keys=1", "too few different items", "raise the option keys"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(text: str, rule: str, hint: str) -> None:
+    with pytest.raises(RequestError, match=rule) as refused:
+        info_of(text)
+    assert hint in refused.value.hint
+
+
+def test_too_few_different_items_at_a_length_are_refused() -> None:
+    with pytest.raises(RequestError, match="too few different items"):
+        load_splits("copy+symbols=2+items=10+test_items=1000", num_tokens=2)
