@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -141,9 +142,10 @@ class Compared:
     """One call in a folder of its own; its temporary folder and its processes must be gone afterwards."""
 
     def __init__(self, repository: Path, tmp_path: Path) -> None:
-        self.repository, self.folder, self.temporary = repository, tmp_path / "here", tmp_path / "temporary"
+        self.repository, self.folder = repository, tmp_path / "here"
+        # short: the fork server's socket lies in it, and a socket's path has at most 107 characters
+        self.temporary = Path(tempfile.mkdtemp(prefix="gb"))
         self.folder.mkdir()
-        self.temporary.mkdir()
 
     @contextlib.contextmanager
     def started(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
