@@ -78,7 +78,7 @@ def argument(help_text: str, metavar: str = "RUN", complete: Callable[[str], lis
 
 def out_flag(help_text: str, metavar: str = "FOLDER") -> Any:
     """Return a flag that takes a path."""
-    return typer.Option(help=help_text, metavar=metavar, parser=named_path)
+    return typer.Option("--out", help=help_text, metavar=metavar, parser=named_path)
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
@@ -247,7 +247,8 @@ def ablate(
     listed: Annotated[bool, typer.Option("--list", help="List the questions with their cost and their last run here.")] = False,
     every: Annotated[bool, typer.Option("--all", help="Answer all questions, one after the other.")] = False,
     part: Annotated[
-        list[str] | None, typer.Option(help="Run only this part; repeatable. An unknown name lists the parts.", metavar="PART")
+        list[str] | None,
+        typer.Option("--part", help="Run only this part; repeatable. An unknown name lists the parts.", metavar="PART"),
     ] = None,
 ) -> None:
     """Answer one question of ablations/, or all of them.

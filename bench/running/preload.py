@@ -5,6 +5,7 @@ thread, create a tensor or touch a device.
 """
 
 import contextlib
+import gc
 import importlib
 import pkgutil
 
@@ -33,3 +34,6 @@ for kind in ("engines", "families", "mixers", "metrics", "tasks"):
             plugin = catalog.load(kind, name)
             for inner in pkgutil.iter_modules(getattr(plugin, "__path__", ()), f"{plugin.__name__}."):
                 importlib.import_module(inner.name)
+
+gc.collect()
+gc.freeze()  # else the first collection in each process writes to all these objects, and so copies their pages

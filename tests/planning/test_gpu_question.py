@@ -93,7 +93,7 @@ def parts_in_script(name: str) -> list[str]:
 
 
 def test_the_script_of_a_lent_gpu_asks_for_every_part() -> None:
-    assert [*parts_in_script("KERNELS"), *parts_in_script("MODELS")] == PARTS
+    assert parts_in_script("PARTS") == PARTS
 
 
 def test_the_script_refuses_an_unknown_stage_and_one_without_a_folder() -> None:
