@@ -306,14 +306,21 @@ class Training:
         self.optimizer.zero_grad(set_to_none=True)
         mean_loss = torch.zeros((), device=self.device)
         for portion in portions:
-            batch_loss = self._batch_loss(portion.batch) * portion.share
-            if batch_loss.requires_grad:  # a model without parameters has no backward pass
-                batch_loss.backward()
-            mean_loss += batch_loss.detach()
+            mean_loss += self._add_gradients(portion)
         nn.utils.clip_grad_norm_(list(self.model.parameters()), self.recipe.clip_norm)
         self.optimizer.step()
         self.loss_sum += mean_loss.double() * num_items
         return mean_loss
+
+    def _add_gradients(self, portion: Portion) -> Tensor:
+        """Add a batch's gradients to the weights'; return its share of the mean loss, `()`.
+
+        When it returns, nothing refers to the graph of its operators any more, which a recording must not meet (`graph.beside`).
+        """
+        batch_loss = self._batch_loss(portion.batch) * portion.share
+        if batch_loss.requires_grad:  # a model without parameters has no backward pass
+            batch_loss.backward()
+        return batch_loss.detach()
 
     def _batch_loss(self, batch: Batch) -> Tensor:
         with autocast_of(self.recipe.precision, self.device):

@@ -83,7 +83,7 @@ class RecordedStep:
     def _record(self, step: TakeStep, portions: Sequence[Portion]) -> Replay:
         before, random = {id(tensor): tensor.clone() for tensor in self._changed()}, random_state()
         weights = self._weights()
-        with self._on_device(capturable=True), warnings.catch_warnings():
+        with self._on_device(capturable=True), graph.beside(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=UNRECORDED_STEP)  # the steps before the recording
             step(portions)  # makes the optimizer's state; what fails here would fail by every engine
             replay = _record_or_explain(lambda: step(portions))

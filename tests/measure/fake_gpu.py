@@ -75,21 +75,33 @@ class FakeGpu:
                 gpu._enqueue(self.kernels)
 
         @contextlib.contextmanager
-        def record(graph: Any) -> Iterator[None]:
+        def record(graph: Any, stream: Any) -> Iterator[None]:
+            assert stream is streams[-1] is not streams[0], "recorded on another stream than that of the calls before it"
             gpu.recording = graph.kernels = []
             gpu.num_graphs += 1
             yield
             gpu.recording = None
 
-        stream = SimpleNamespace(wait_stream=lambda _: None)
+        @contextlib.contextmanager
+        def on(stream: Any) -> Iterator[None]:
+            streams.append(stream)
+            yield
+            streams.pop()
+
+        def new_stream() -> Any:
+            return SimpleNamespace(wait_stream=lambda _: None)
+
+        streams = [new_stream()]
         planted: dict[str, Callable[..., Any]] = {
             "Event": Event,
             "CUDAGraph": Graph,
             "graph": record,
             "synchronize": self.synchronize,
-            "Stream": lambda: stream,
-            "current_stream": lambda: stream,
-            "stream": lambda _: contextlib.nullcontext(),
+            "is_available": lambda: True,
+            "Stream": new_stream,
+            "default_stream": lambda: streams[0],
+            "current_stream": lambda: streams[-1],
+            "stream": on,
         }
         for name, value in planted.items():
             monkeypatch.setattr(torch.cuda, name, value)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import gc
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -62,22 +64,40 @@ def record(call: Callable[[], Any], num_calls: int = 1) -> Callable[[], Any]:
     """
     import torch
 
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
+    gc.collect()  # graphs of operators from before: see `beside`
+    graph = torch.cuda.CUDAGraph()
+    with beside():
         for _ in range(WARMUP_CALLS):
             call()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(num_calls):
-            result = call()
+        with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
+            for _ in range(num_calls):
+                result = call()
 
     def replay() -> Any:
         graph.replay()
         return result
 
     return replay
+
+
+@contextlib.contextmanager
+def beside() -> Iterator[None]:
+    """Work on a stream beside the default one, which waits for it afterwards. Inside, it stays on that stream; without a GPU it does nothing.
+
+    Gradients are added on the stream that made their accumulator, which lives as long as any graph of operators that leads to it. A recording must
+    not meet one from another stream. So what is called just before it belongs inside, too.
+    """
+    import torch
+
+    default = torch.cuda.default_stream() if torch.cuda.is_available() else None
+    if default is None or torch.cuda.current_stream() != default:
+        yield
+        return
+    stream = torch.cuda.Stream()
+    stream.wait_stream(default)
+    with torch.cuda.stream(stream):
+        yield
+    default.wait_stream(stream)
 
 
 def _facts() -> Facts:

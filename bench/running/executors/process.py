@@ -371,7 +371,7 @@ def forget() -> None:
     """
     import torch
 
-    if "torch._dynamo" in sys.modules:  # importing it would take longer than many jobs
+    if "torch._inductor" in sys.modules:  # where nothing was compiled, on a GPU the reset would import it, for seconds
         torch.compiler.reset()
     gc.collect()
     if torch.cuda.is_initialized():
