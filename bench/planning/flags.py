@@ -41,12 +41,10 @@ from bench.planning.values import (
 from bench.spec import (
     ATTENTION_BACKENDS,
     BUDGET_SCOPES,
-    CANONICAL,
     DEVICES,
     DTYPES,
     MATCH_POLICIES,
     PHASES,
-    SIZING_RULES,
     OptionValue,
     Recipe,
     RequestError,
@@ -67,10 +65,8 @@ A class token makes lengths of 2^k + 1, which leave the rows of gMLP's n x n mat
 """
 QUICK_SAMPLE_S, DEFAULT_SAMPLE_S = 0.25, 1.0
 DEFAULT_METRICS = ("params", "flops", "latency", "memory")
-SIZES = ("--params", "--depth", "--width", "--heads", "--ffn-width", "--fixed-width")
+SIZES = ("--params", "--depth", "--width", "--heads", "--ffn-width")
 EXCLUSIVE = (
-    ("--width", "--params", "the size"),
-    ("--width", "--fixed-width", "the width"),
     ("--batch", "--batch-tokens", "the batch size"),
     ("--task", "--input", "the input"),
     ("--epochs", "--recipe epochs", "the epochs"),
@@ -83,7 +79,6 @@ MODELS_HELP = (
     "see: bench list families."
 )
 SEQ_HELP = f"Sequence lengths n, class token included (default on CUDA: {','.join(map(str, CUDA_SEQ))})."
-SIZING_HELP = "Shapes to try: canonical (heads of 32 to 64 channels, ffn_width within 25 % of nominal) or free."
 LR_TRIALS_HELP = "Learning rates that each model tries first, on validation data, each with a fifth of the epochs."
 DECAY_TRIALS_HELP = "Weight decays that each model then tries at its best learning rate."
 LIMIT_HELP = "Time limit of one job (default: 60; on CUDA 180; with --quick 20; training 3600)."
@@ -138,11 +133,9 @@ class Flags:
     reference: Annotated[str, flag("Family whose FLOPs the others meet, with --match flops.", "FAMILY", SIZE, plugin("families"))] = "vit"
     budget_scope: Annotated[str, flag("Parameters that the budget counts: all, or blocks.", "SCOPE", SIZE, one_of(BUDGET_SCOPES))] = "all"
     depth: Annotated[int, count("Number of blocks.", SIZE, max=MAX_COUNT)] = 6
-    width: Annotated[int | None, count("Set the width, in place of a budget.", SIZE)] = None
-    heads: Annotated[int | None, count("Set the number of heads (default: about 32 channels per head, by --sizing).", SIZE)] = None
-    ffn_width: Annotated[int | None, count("Set the hidden width of the channel projection; needs --width.", SIZE)] = None
-    fixed_width: Annotated[int | None, count("Meet the budget at this width, by varying only ffn_width.", SIZE)] = None
-    sizing: Annotated[str, flag(SIZING_HELP, "RULE", SIZE, one_of(SIZING_RULES))] = CANONICAL
+    width: Annotated[int | None, count("Set the width, in place of a budget; with --params, ffn_width alone meets it.", SIZE)] = None
+    heads: Annotated[int | None, count("Set the number of heads (default: the narrowest heads of 32 to 64 channels).", SIZE)] = None
+    ffn_width: Annotated[int | None, count("Set the hidden width of the channel projection; needs --width without --params.", SIZE)] = None
 
     phase: Annotated[tuple[str, ...], flag("infer, train (a whole training step), or both.", "LIST", WORKLOAD, several_of(PHASES))] = (
         "infer",
@@ -246,12 +239,11 @@ def to_request(flags: Flags) -> Request:
     request = Request(
         models=flags.models,
         seq_lens=flags.seq,
-        budgets=flags.params,
+        budgets=() if flags.width and "--params" not in flags.given() else flags.params,
         match=flags.match,
         reference=flags.reference,
         budget_scope=flags.budget_scope,
-        sizes=Sizes(depth=flags.depth, width=flags.width, heads=flags.heads, ffn_width=flags.ffn_width, fixed_width=flags.fixed_width),
-        sizing=flags.sizing,
+        sizes=Sizes(depth=flags.depth, width=flags.width, heads=flags.heads, ffn_width=flags.ffn_width),
         metrics=(*metrics, *(name for name, wanted in implied.items() if wanted and name not in metrics)),
         task=flags.task,
         input=flags.input,

@@ -48,16 +48,12 @@ class ModelRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Sizes set by flags; None if left open.
-
-    `fixed_width`: the width at which a budget is to be met.
-    """
+    """Sizes set by flags; None if left open."""
 
     depth: int
     width: int | None
     heads: int | None
     ffn_width: int | None
-    fixed_width: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +61,7 @@ class Request:
     """A validated request for measurements; most fields are flags.
 
     `seq_lens`: sequence lengths; empty for published models at their own length.
+    `budgets`: parameters to meet, at any width or at that of `sizes`; empty if the width alone sets the sizes.
     `reference`: the family whose FLOPs the others meet under the policy `flops`.
     `metrics`: requested and implied metrics.
     `accuracy_seq_lens`: lengths to train at; empty for all.
@@ -80,7 +77,6 @@ class Request:
     reference: str
     budget_scope: str
     sizes: Sizes
-    sizing: str
     metrics: tuple[str, ...]
     task: str
     input: str
@@ -115,12 +111,16 @@ ROUNDS = Need(
     holds=lambda request: any(catalog.load("metrics", metric).REPEAT == "round" for metric in request.metrics),
     hint="add latency to --metrics",
 )
-BUDGET = Need(what="a budget, but --width sets the sizes", holds=lambda request: not request.sizes.width, hint="leave --width out")
+BUDGET = Need(what="a budget, but --width sets the sizes", holds=lambda request: bool(request.budgets), hint="add --params")
 NEEDS = {
     "--match": BUDGET,
     "--budget-scope": BUDGET,
     "--reference": Need(what="--match flops", holds=lambda request: request.match == "flops", hint="add --match flops"),
-    "--ffn-width": Need(what="--width, because a budget sets both", holds=lambda request: bool(request.sizes.width), hint="add --width"),
+    "--ffn-width": Need(
+        what="--width without --params, because a budget sets it",
+        holds=lambda request: bool(request.sizes.width) and not request.budgets,
+        hint="name --width alone",
+    ),
     "--rounds": ROUNDS,
     "--margin": TIMING,
     "--cold": TIMING,
@@ -176,13 +176,11 @@ def _require_names(models: Sequence[ModelRequest]) -> None:
 
 
 def _require_sizes(sizes: Sizes) -> None:
-    for flag, found in (("--width", sizes.width), ("--fixed-width", sizes.fixed_width)):
-        if found and sizes.heads and found % sizes.heads:
-            below = found // sizes.heads * sizes.heads
-            near = ", ".join(str(width) for width in (below, below + sizes.heads) if width)
-            raise RequestError(
-                f"{flag} {found} is not a multiple of --heads {sizes.heads}; nearest: {near}", f"try {flag} {below + sizes.heads}"
-            )
+    width, heads = sizes.width, sizes.heads
+    if width and heads and width % heads:
+        below = width // heads * heads
+        near = ", ".join(str(found) for found in (below, below + heads) if found)
+        raise RequestError(f"--width {width} is not a multiple of --heads {heads}; nearest: {near}", f"try --width {below + heads}")
 
 
 def trains(plan: Plan) -> bool:

@@ -68,6 +68,7 @@ def _at_width(request: Request, width: int, seq_lens: tuple[int, ...], names: Co
         trains=False,
         models=tuple(model for model in request.models if model.name in names),
         seq_lens=seq_lens,
-        sizes=dataclasses.replace(request.sizes, width=width, fixed_width=None, ffn_width=None),
+        budgets=(),
+        sizes=dataclasses.replace(request.sizes, width=width, ffn_width=None),
         accuracy_seq_lens=(),
     )
