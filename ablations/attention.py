@@ -38,12 +38,12 @@ EFFICIENT, CUDNN = (arm(name, attention=kernel) for name, kernel in (("memory-ef
 NO_MASK, PER_SAMPLE = arm("no mask"), arm("a mask per sample", "attention:mask=sample")
 CAUSAL, PER_QUERY = arm("causal flag", "attention:causal=true"), arm("a mask per query", "attention:causal=true:mask=query")
 
-SMALL = {"depth": "2", "params": "150k", "fixed_width": "64", "sizing": "free"}
-"""Sizing is free because canonical sizes fix the number of heads."""
+SMALL = {"depth": "2", "params": "150k", "width": "64"}
+"""The width is given because canonical sizes fix the number of heads."""
 ON_DIGITS = {**SMALL, "task": "digits", "seq": "16", "metrics": "params,flops,accuracy"}
 ON_COPY = {**SMALL, "task": "copy+items=6000+test_items=1000", "seq": "32", "metrics": "params,flops,accuracy", "epochs": "6"}
 TIMED = {**SMALL, "match": "shape", "batch": "4", "metrics": "params,flops,latency,memory"}
-LARGE = {**TIMED, "params": "22M", "fixed_width": "384", "depth": "12", "batch": "8", "dtype": "bf16", "seq": "256,1024,4096"}
+LARGE = {**TIMED, "params": "22M", "width": "384", "depth": "12", "batch": "8", "dtype": "bf16", "seq": "256,1024,4096"}
 
 
 def predict_cost(

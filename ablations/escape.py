@@ -67,8 +67,8 @@ def beside_the_previous(arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
     return tuple(dataclasses.replace(one, flags={"models": f"{one.flags['models']}+short_convolution=2"}) for one in arms)
 
 
-BLOCKS = {"depth": "2", "params": "305k", "fixed_width": "96", "sizing": "free"}
-"""Sizing is free because mixers differ in weights: at equal width and parameters only ffn_width can compensate."""
+BLOCKS = {"depth": "2", "params": "305k", "width": "96"}
+"""The width is given because mixers differ in weights: at equal width and parameters only ffn_width can compensate."""
 TRAINED = {**BLOCKS, "metrics": "params,flops,latency,memory,accuracy", "seq": f"{SHORT},{LONG}"}
 PLAIN = "batch_size=8,label_smoothing=0,schedule=constant,weight_decay=0.01,warmup=0.05,learning_rate=2e-3"
 # the budgets that every mixer meets in one block: without mixing ffn_width is at its largest, with dense W at n = 256 near its least
@@ -83,9 +83,9 @@ ON_RECALL = {
 ON_COPY = {**TRAINED, "depth": "1", "params": "158800", "task": "copy+items=3000+test_items=1000", "epochs": "3", "recipe": PLAIN}
 ON_IMAGES = {**TRAINED, "task": "cifar10+items=3000", "epochs": "6", "recipe": "augment=flip"}
 ON_QUESTIONS = {**TRAINED, "task": "trec+tokenizer=bpe+vocab_size=1000", "seq": "32", "epochs": "10"}
-BLOCK = {"depth": "1", "params": "480k", "fixed_width": "192", "sizing": "free", "match": "shape", "batch": "1"}
+BLOCK = {"depth": "1", "params": "480k", "width": "192", "match": "shape", "batch": "1"}
 ON_COST = {**BLOCK, "metrics": "params,flops,latency,memory", "seq": f"17,64,256,1024,{TIMED_AT},16384"}
-LARGE = {**BLOCK, "params": "7M", "fixed_width": "768", "dtype": "bf16", "batch": "8"}
+LARGE = {**BLOCK, "params": "7M", "width": "768", "dtype": "bf16", "batch": "8"}
 
 
 def predict(

@@ -32,7 +32,7 @@ LAYER, BATCH = arm("LayerNorm, GELU", "+norm=layer"), arm("BatchNorm, GELU", "+n
 RELU, BATCH_RELU = arm("LayerNorm, ReLU", "+activation=relu"), arm("BatchNorm, ReLU", "+norm=batch+activation=relu")
 PLACES = (PRE, POST, INNER, NONE, PRE_LOW, PRE_HIGH, POST_LOW, POST_HIGH)
 
-SMALL = {"fixed_width": "64", "task": "digits", "seq": "16", "metrics": "params,flops,accuracy"}
+SMALL = {"width": "64", "task": "digits", "seq": "16", "metrics": "params,flops,accuracy"}
 FULL = (
     Grid(name=SHALLOW, flags={**SMALL, "depth": "2", "params": "100k"}, arms=PLACES),
     Grid(name=DEEP, flags={**SMALL, "depth": "8", "params": "400k"}, arms=PLACES),

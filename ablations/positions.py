@@ -16,13 +16,10 @@ Cost: half an hour on one CPU thread; about as long on a GPU (estimate); a minut
 from bench.spec import Ablation, Arm, Grid, Prediction
 
 IMAGES, MEMORY = "digits", "copy"
-COMMON = {"depth": "2", "metrics": "params,flops,accuracy", "batch": "32", "sizing": "free"}
-"""Sizing is free so that attention and gMLP can match in size.
-
-Canonical sizes of the two families never have both equal width and equal parameters.
-"""
-ON_DIGITS = {**COMMON, "params": "150k", "fixed_width": "64", "seq": "16", "task": "digits"}
-ON_COPY = {**COMMON, "params": "150k", "fixed_width": "64", "seq": "16", "task": "copy+items=10000", "epochs": "6"}
+COMMON = {"depth": "2", "metrics": "params,flops,accuracy", "batch": "32"}
+ON_DIGITS = {**COMMON, "params": "150k", "width": "64", "seq": "16", "task": "digits"}
+ON_COPY = {**COMMON, "params": "150k", "width": "64", "seq": "16", "task": "copy+items=10000", "epochs": "6"}
+"""The width is given because canonical sizes of attention and gMLP never have both equal width and equal parameters."""
 ATTENTION, GMLP = "metaformer+mixer=attention", "gmlp+pool=mean"
 ARMS = (
     Arm(name="attention, none", flags={"models": f"{ATTENTION}+positions=none"}),

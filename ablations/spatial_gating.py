@@ -56,8 +56,8 @@ GATINGS = (SPLIT, IDENTITY, LINEAR, ADDITIVE, MULTIPLICATIVE)
 STARTS = (SPLIT, SMALL_W, LARGE_W, DEFAULT_W, ZERO_B, LARGE_W_ZERO_B, UNNORMED)
 ALL = (*GATINGS, LINEAR_DEFAULT, LINEAR_ONE, ADDITIVE_ONE, HEADS, AVERAGED, *STARTS[1:], TOEPLITZ, AFTER, TINY_16, TINY_64)
 
-SMALL = {"depth": "4", "params": "170k", "fixed_width": "64", "metrics": "params,flops,accuracy", "sizing": "free"}
-"""Sizing is free because of the tiny attention.
+SMALL = {"depth": "4", "params": "170k", "width": "64", "metrics": "params,flops,accuracy"}
+"""The width is given because of the tiny attention.
 
 At equal width and parameters it reduces ffn_width more than canonical sizes allow.
 """
@@ -81,7 +81,7 @@ ABLATION = Ablation(
         Grid(name=HOT, flags=HOTTER, arms=STARTS),
         Grid(
             name=PHOTOGRAPHS,
-            flags={**ON_CIFAR, "params": "2M", "fixed_width": "192", "task": "cifar10", "seq": "64", "epochs": "30"},
+            flags={**ON_CIFAR, "params": "2M", "width": "192", "task": "cifar10", "seq": "64", "epochs": "30"},
             arms=ALL,
         ),
     ),

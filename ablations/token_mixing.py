@@ -56,15 +56,15 @@ POOLING = arm("mean pooling", "mean_pooling", "n d", "1", "1")
 TRAINED = (NONE, FUSED, CAUSAL, GATING, ADDITIVE, KERNEL, LEARNED_KERNEL, WINDOW, CONVOLUTION, LINEAR, GRU, POOLING)
 TIMED = (FUSED, EXPLICIT, CAUSAL, GATING, ADDITIVE, KERNEL, WINDOW, CONVOLUTION, LINEAR, GRU, POOLING, NONE)
 
-BLOCK = {"depth": "1", "params": "120k", "fixed_width": "96", "sizing": "free"}
-"""Sizing is free because some mixers have no weights.
+BLOCK = {"depth": "1", "params": "120k", "width": "96"}
+"""The width is given because some mixers have no weights.
 
 At equal width and parameters only ffn_width can compensate for that.
 """
 ON_IMAGES = {**BLOCK, "task": "digits", "seq": "16", "metrics": "params,flops,accuracy"}
 ON_MEMORY = {**BLOCK, "task": "copy+items=6000+test_items=1000", "seq": LENGTHS, "metrics": "params,flops,accuracy", "epochs": "5"}
 ON_COST = {**BLOCK, "match": "shape", "batch": "4", "metrics": "params,flops,latency,memory"}
-LARGE = {"depth": "1", "params": "2M", "fixed_width": "384"}
+LARGE = {"depth": "1", "params": "2M", "width": "384"}
 
 
 def predict_copy(of: Arm, expected: str, because: str, *, by: float = 0.3, seq_len: int | None = None, against: Arm = NONE) -> Prediction:

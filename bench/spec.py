@@ -33,7 +33,6 @@ NO_ATTENTION = "none"
 MATCH_POLICIES = ("params", "flops", "shape")
 NO_MATCH = "none"
 CANONICAL, FREE = "canonical", "free"
-SIZING_RULES = (CANONICAL, FREE)
 COUNTED = "counted"
 """Scope of a cost that was counted at one length.
 
@@ -171,7 +170,7 @@ class Sizing:
     `heads`: attention heads; None for a family without heads.
     `terms`: the cost, as polynomials in n.
     `unknown_sizes`: names of the shape's sizes that are unknown for a model from outside.
-    `rule`: the sizing rule, one of SIZING_RULES.
+    `rule`: CANONICAL, or FREE at a given width and in older runs.
     `ffn_moved`: relative distance of ffn_width from its nominal value; None unless `rule` is canonical.
     """
 

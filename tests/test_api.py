@@ -98,7 +98,11 @@ def test_a_mapping_is_a_recipe() -> None:
         ({"models": "vit", "sequence": 17}, "there is no sequence=", "did you mean seq=?"),
         ({"models": "vit", "seq": 17, "quick": 1}, "quick=: a switch is True or False, not 1", ""),
         ({"models": "vit", "seq": object()}, "seq= must be text, a number or a list of these, not object", ""),
-        ({"models": "vit", "seq": 17, "width": 64, "params": "2M"}, "width= and params= both set the size", "leave width= or params= out"),
+        (
+            {"models": "vit", "seq": 17, "batch": 8, "batch_tokens": 64},
+            "batch= and batch_tokens= both set",
+            "leave batch= or batch_tokens= out",
+        ),
         ({"models": "vit", "seq": 17, "seeds": 2}, "seeds= needs the metric accuracy", "add accuracy to metrics=, or leave seeds= out"),
         ({"models": "gmlp,vit", "seq": 513}, "no two configurations are left", "try depth=3"),
     ],

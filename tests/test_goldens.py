@@ -24,13 +24,14 @@ GOLDENS = Path(__file__).parent / "data" / "goldens.json"
 ALL = "gmlp,vit,transformer"
 REQUESTS: dict[str, dict[str, Any]] = {
     "three families": {"models": ALL, "seq": "17,65,257", "params": "250k,1M"},
-    "canonical": {"models": ALL, "seq": "17,65,257", "params": "300k", "depth": "2", "sizing": "canonical"},
+    "canonical": {"models": ALL, "seq": "17,65,257", "params": "300k", "depth": "2"},
     "matched FLOPs": {"models": ALL, "seq": "17,65", "params": "1M", "match": "flops"},
     "one shape": {"models": ALL, "seq": "17,257,1025", "params": "1M", "match": "shape"},
     "sizes outright": {"models": "gmlp,vit", "seq": "65", "width": "64", "depth": "3", "heads": "2", "ffn_width": "256"},
+    "a budget at a width": {"models": ALL, "seq": "17,65", "params": "150k", "width": "64", "depth": "3"},
     "budget of the blocks": {"models": ALL, "seq": "65", "params": "600k", "budget_scope": "blocks"},
     "published": {"models": "gmlp-s,deit-s", "batch": "1"},
-    "options": {"models": "gmlp+pool=mean+spatial_heads=4,vit+pool=mean", "seq": "64", "params": "300k"},
+    "options": {"models": "gmlp+pool=mean+spatial_heads=4,vit+pool=mean", "seq": "64", "params": "500k"},
     "mixers": {"models": "metaformer+mixer=gru,metaformer+mixer=attention:causal=true", "seq": "16", "width": "48", "depth": "4"},
     "workloads": {"models": ALL, "seq": "65", "params": "600k", "phase": "infer,train", "dtype": "fp32,bf16", "attention": "auto,math"},
     "engines": {"models": "gmlp", "seq": "65", "params": "600k", "engine": "eager,compile+mode=default"},
@@ -46,7 +47,7 @@ FAMILIES = ("gmlp", "vit", "transformer", "metaformer", *SEQUENCES)
 
 
 def planned(name: str) -> dict[str, Any]:
-    plan = plan_of(read(Request, {"device": "cpu", "sizing": "free", **REQUESTS[name]}))
+    plan = plan_of(read(Request, {"device": "cpu", **REQUESTS[name]}))
     return {"plan": plan.plan_id, "cells": [p.cell.cell_id for p in plan.cells], "skipped": [s.reason for s in plan.skipped]}
 
 

@@ -16,11 +16,9 @@ from bench.planning.check import check_trainable, why_unsupported_mask, why_unsu
 from bench.planning.recipe import check_device, check_fits
 from bench.planning.request import ModelRequest, Request
 from bench.planning.same_width import policy_of, same_width
-from bench.planning.sizing import SizedModel, has_sizes, resolve_models, sizing_of, suggested_flags
+from bench.planning.sizing import SizedModel, resolve_models, sizing_of, suggested_flags
 from bench.planning.timing import COMPARE, cell_groups
 from bench.spec import (
-    CANONICAL,
-    FREE,
     NO_ATTENTION,
     Cell,
     ModelSpec,
@@ -118,7 +116,7 @@ def build_plan_of_parts(
             skipped += resolved.skipped
         planned_parts.append(_part(part, {arm: resolved.cells for arm, resolved in found.items()}))
     if not cells:
-        raise _infeasible(skipped, requests)
+        raise _infeasible(skipped)
     metrics = tuple(dict.fromkeys(metric for request in requests for metric in request.metrics))
     several = len(parts) > 1 or any(part.batching or part.arms for part in planned_parts)
     plan = Plan(
@@ -145,32 +143,24 @@ def _require_comparison(plan: Plan, request: Request) -> None:
     groups = (cells for name, cells in cell_groups(plan.cells, plan) if name.startswith(COMPARE))
     if missing and len(request.models) > 1 and not any(len(cells) > 1 for cells in groups):
         first = missing[0]
-        hint = _hint(first, [request])
-        raise RequestError(f"no two configurations are left to compare: {first.model} at n = {first.seq_len}: {first.reason}", hint)
+        raise RequestError(f"no two configurations are left to compare: {first.model} at n = {first.seq_len}: {first.reason}", _hint(first))
 
 
-def _infeasible(skipped: Sequence[Skipped], requests: Iterable[Request]) -> RequestError:
+def _infeasible(skipped: Sequence[Skipped]) -> RequestError:
     """Return the error of a request without any feasible configuration."""
     if not skipped:
         return RequestError("nothing in this request can be run: it gives no configuration", "see: bench plan --help")
-    return RequestError(f"nothing in this request can be run: {skipped[0].model}: {skipped[0].reason}", _hint(skipped[0], requests))
+    return RequestError(f"nothing in this request can be run: {skipped[0].model}: {skipped[0].reason}", _hint(skipped[0]))
 
 
-def _hint(first: Skipped, requests: Iterable[Request]) -> str:
+def _hint(first: Skipped) -> str:
     """Suggest how to make the first skipped combination feasible."""
     if first.reason.startswith("--"):
         return f"choose another `{first.reason.split()[0].removeprefix('--')}`, or leave it out"
     if first.reason.endswith(HAS_SIZE):
         name, value, *_ = first.reason.rpartition("; ")[2].removeprefix("--").split()
         return f"try `{name}={value}`"
-    hint = "try larger `params` or shorter `seq`, or another width or number of heads"
-    return f"{hint}, or `sizing=free` for less usual shapes" if any(_has_free_sizes(first, request) for request in requests) else hint
-
-
-def _has_free_sizes(first: Skipped, request: Request) -> bool:
-    return (
-        first.budget is not None and request.sizing == CANONICAL and has_sizes(replace(request, sizing=FREE), first.seq_len, first.budget)
-    )
+    return "try larger `params` or shorter `seq`, or another width or number of heads"
 
 
 def _in_part_order(parts: Sequence[Part], cells: Mapping[str, PlannedCell]) -> tuple[PlannedCell, ...]:

@@ -22,12 +22,10 @@ from bench.planning.values import MAX_COUNT, MAX_EPOCHS, MAX_SECONDS, MAX_TOKENS
 from bench.spec import (
     ATTENTION_BACKENDS,
     BUDGET_SCOPES,
-    CANONICAL,
     DEVICES,
     DTYPES,
     MATCH_POLICIES,
     PHASES,
-    SIZING_RULES,
     OptionValue,
     Plan,
     Recipe,
@@ -45,10 +43,8 @@ CUDA_SEQ = (64, 65, 256, 257, 1024, 1025)
 
 A class token makes lengths of 2^k + 1, which leave the rows of gMLP's n x n matrix unaligned. Each has an aligned counterpart of 2^k.
 """
-SIZES = ("params", "depth", "width", "heads", "ffn_width", "fixed_width")
+SIZES = ("params", "depth", "width", "heads", "ffn_width")
 EXCLUSIVE = (
-    ("width", "params", "the size"),
-    ("width", "fixed_width", "the width"),
     ("batch", "batch_tokens", "the batch size"),
     ("task", "input", "the input"),
     ("epochs", "recipe=epochs", "the epochs"),
@@ -61,7 +57,6 @@ MODELS_HELP = (
     "see: bench list families."
 )
 SEQ_HELP = f"Sequence lengths n, class token included (default on CUDA: {','.join(map(str, CUDA_SEQ))})."
-SIZING_HELP = "Shapes to try: canonical (heads of 32 to 64 channels, ffn_width within 25 % of nominal) or free."
 ENGINE_HELP = "Engines that run the models, with options; see: bench list engines."
 ATTENTION_HELP = "Attention kernels: auto (fused), flash, efficient, cudnn, math (explicit)."
 ROUNDS_HELP = f"Timing rounds (default: {DEFAULT_ROUNDS}, or the question's own; {QUICK_ROUNDS} with quick)."
@@ -212,11 +207,9 @@ class Request:
     )
     budget_scope: str = choice("all", "Parameters that the budget counts: all, or blocks.", "SCOPE", BUDGET_SCOPES, SIZE)
     depth: int = count(6, "Number of blocks.", SIZE, high=MAX_COUNT)
-    width: int | None = count(None, "Set the width, in place of a budget.", SIZE)
-    heads: int | None = count(None, "Set the number of heads (default: about 32 channels per head, by the sizing).", SIZE)
-    ffn_width: int | None = count(None, "Set the hidden width of the channel projection; needs a width.", SIZE)
-    fixed_width: int | None = count(None, "Meet the budget at this width, by varying only ffn_width.", SIZE)
-    sizing: str = choice(CANONICAL, SIZING_HELP, "RULE", SIZING_RULES, SIZE)
+    width: int | None = count(None, "Set the width, in place of a budget; with params, ffn_width alone meets it.", SIZE)
+    heads: int | None = count(None, "Set the number of heads (default: the narrowest heads of 32 to 64 channels).", SIZE)
+    ffn_width: int | None = count(None, "Set the hidden width of the channel projection; needs a width without params.", SIZE)
 
     phase: tuple[str, ...] = choices(("infer",), "infer, train (a whole training step), or both.", PHASES, WORKLOAD)
     dtype: tuple[str, ...] = choices(("fp32",), "fp32, tf32 (CUDA), bf16 (pure), bf16-autocast.", DTYPES, WORKLOAD)
@@ -266,11 +259,15 @@ def _wants_rounds(request: Request) -> bool:
 Need = tuple[Callable[[Request], bool], str, str]
 FOR_TRAINING: Need = lambda request: "accuracy" in request.metrics, "the metric accuracy", "add accuracy to `metrics`"
 FOR_TIMES: Need = lambda request: "latency" in request.metrics, "the metric latency", "add latency to `metrics`"
-FOR_BUDGET: Need = lambda request: not request.width, "a budget, but `width` sets the sizes", "leave `width` out"
+FOR_BUDGET: Need = lambda request: bool(request.params), "a budget, but `width` sets the sizes", "add `params`"
 NEEDS: dict[str, Need] = {
     **dict.fromkeys(("match", "budget_scope"), FOR_BUDGET),
     "reference": (lambda request: request.match == "flops", "`match=flops`", "add `match=flops`"),
-    "ffn_width": (lambda request: bool(request.width), "`width`, because a budget sets both", "add `width`"),
+    "ffn_width": (
+        lambda request: bool(request.width) and not request.params,
+        "`width` without `params`, because a budget sets it",
+        "name `width` alone",
+    ),
     "rounds": (_wants_rounds, "a metric that is measured in rounds", "add latency to `metrics`"),
     **dict.fromkeys(("margin", "cold"), FOR_TIMES),
     **dict.fromkeys(("seeds", "epochs", "recipe", "lr_trials", "accuracy_seq"), FOR_TRAINING),
@@ -283,16 +280,16 @@ A field without effect is refused if it is given. `task` is not among them: it s
 
 
 def checked(request: Request) -> Request:
-    """Return a request whose fields agree, with the metrics that it implies.
+    """Return a request whose fields agree, with the metrics that it implies, and without a budget if the width alone sets the sizes.
 
-    These are tuning for `lr_trials`, ceilings for latency, the profile for `profile`. Raises RequestError if fields contradict each other.
+    The metrics are tuning for `lr_trials`, ceilings for latency, the profile for `profile`. Raises RequestError if fields contradict each other.
     """
     _require_no_contradiction(request)
     if TUNING in request.metrics and not request.lr_trials:
         raise RequestError(f"the metric {TUNING} needs `lr_trials`", "add `lr_trials=4`")
     implied = {TUNING: request.lr_trials, CEILING: "latency" in request.metrics, PROFILE: request.profile}
     more = tuple(name for name, wanted in implied.items() if wanted and name not in request.metrics)
-    request = dataclasses.replace(request, metrics=(*request.metrics, *more))
+    request = dataclasses.replace(request, metrics=(*request.metrics, *more), params=_budgets(request))
     for name in request.given:
         if (need := NEEDS.get(name)) and not need[0](request):
             raise RequestError(f"`{name}` needs {need[1]}", f"{need[2]}, or leave `{name}` out")
@@ -313,6 +310,10 @@ def checked(request: Request) -> Request:
             f"`batch_tokens={request.batch_tokens}` is less than one sample of `seq={longer[0]}`", f"try `batch_tokens={max(longer)}`"
         )
     return request
+
+
+def _budgets(request: Request) -> tuple[int, ...]:
+    return () if request.width and "params" not in request.typed else request.params
 
 
 def _require_no_contradiction(request: Request) -> None:
@@ -339,12 +340,11 @@ def _require_names(models: Sequence[ModelRequest]) -> None:
 
 
 def _require_sizes(request: Request) -> None:
-    heads = request.heads
-    for name, found in (("width", request.width), ("fixed_width", request.fixed_width)):
-        if found and heads and found % heads:
-            below = found // heads * heads
-            near = ", ".join(str(width) for width in (below, below + heads) if width)
-            raise RequestError(f"`{name}={found}` is not a multiple of `heads={heads}`; nearest: {near}", f"try `{name}={below + heads}`")
+    width, heads = request.width, request.heads
+    if width and heads and width % heads:
+        below = width // heads * heads
+        near = ", ".join(str(found) for found in (below, below + heads) if found)
+        raise RequestError(f"`width={width}` is not a multiple of `heads={heads}`; nearest: {near}", f"try `width={below + heads}`")
 
 
 def trains(plan: Plan) -> bool:

@@ -68,8 +68,8 @@ def _at_width(request: Request, width: int, seq_lens: tuple[int, ...], names: Co
         trains=False,
         models=tuple(model for model in request.models if model.name in names),
         seq=seq_lens,
+        params=(),
         width=width,
-        fixed_width=None,
         ffn_width=None,
         accuracy_seq=(),
     )

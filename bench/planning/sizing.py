@@ -62,7 +62,7 @@ def resolve_models(request: Request) -> Iterator[SizedModel | Skipped]:
             yield from _resolve_outside(wanted, request)
         elif wanted.variant:
             yield from _resolve_variant(wanted, request)
-        elif request.width:
+        elif request.width and not request.params:
             for n in request.seq:
                 yield _resolve_given(wanted, request, n)
         else:
@@ -87,6 +87,8 @@ def _resolve_outside(wanted: ModelRequest, request: Request) -> Iterator[SizedMo
 
     Raises RequestError if it cannot be built or counted.
     """
+    if request.width and request.params and not wanted.is_published:
+        raise RequestError(f"`width` and `params` both set the size of {wanted.name}", "leave `width` or `params` out")
     if wanted.is_published or request.width:
         for n in request.seq or (None,):
             model = _outside_spec(wanted, request, n, request.width)
@@ -123,8 +125,6 @@ def _own_widths(wanted: ModelRequest, request: Request, n: int, kept: dict[int, 
 
 
 def _own_width(wanted: ModelRequest, request: Request, n: int, budget: int) -> int:
-    if request.fixed_width:
-        return request.fixed_width
     target = _own_target(wanted, request, n, budget)
 
     def count(width: int) -> int:
@@ -158,7 +158,7 @@ def _own_target(wanted: ModelRequest, request: Request, n: int, budget: int) -> 
 
 def _outside_spec(wanted: ModelRequest, request: Request, n: int | None, width: int | None) -> ModelSpec:
     """Return a model from outside at length n; None for its own length."""
-    heads = request.heads or (nominal_heads(width, request.sizing) if width else None)
+    heads = request.heads or (nominal_heads(width) if width else None)
     ffn_width = request.ffn_width or (FFN_RATIO * width if width and not wanted.is_published else None)
     asked = {"width": width, "depth": request.depth, "heads": heads, "ffn_width": ffn_width}
     family = family_of(wanted.family)
@@ -197,7 +197,7 @@ def _call_text(model: ModelSpec) -> str:
 def _resolve_given(wanted: ModelRequest, request: Request, n: int) -> SizedModel | Skipped:
     model = _placeholder_model(wanted, request, n)
     assert request.width is not None
-    shape = nominal_shape(model, width=request.width, heads=request.heads, ffn_width=request.ffn_width, rule=request.sizing)
+    shape = nominal_shape(model, width=request.width, heads=request.heads, ffn_width=request.ffn_width)
     return _checked(replace(model, shape=shape))
 
 
@@ -238,7 +238,12 @@ def _resolve_budgets(wanted: ModelRequest, request: Request) -> Iterator[SizedMo
 def _same_shape(model: ModelSpec, request: Request, budget: int) -> SizedModel:
     target = _params_target(request, budget)
     error = target.error(target.of(cost_of(model), model.shape.seq_len))
-    return SizedModel(model=model, match="shape", budget=budget, budget_error=error, rule=request.sizing)
+    return SizedModel(model=model, match="shape", budget=budget, budget_error=error, rule=_rule(request))
+
+
+def _rule(request: Request) -> str:
+    """Return how far sizes may be from those of published models: at a given width as far as the budget takes them."""
+    return FREE if request.width else CANONICAL
 
 
 def _skip_longer(wanted: ModelRequest, request: Request, budget: int, solved_at: int) -> Iterator[Skipped]:
@@ -251,7 +256,7 @@ def _skip_longer(wanted: ModelRequest, request: Request, budget: int, solved_at:
 def _match_budget(model: ModelSpec, request: Request, budget: int) -> SizedModel | Skipped:
     n, found = model.shape.seq_len, _sized_for(model, request, budget)
     if isinstance(found, Match):
-        return SizedModel(model=found.model, match=request.match, budget=budget, budget_error=found.error, rule=request.sizing)
+        return SizedModel(model=found.model, match=request.match, budget=budget, budget_error=found.error, rule=_rule(request))
     nearest = None
     if found.nearest:
         nearest = cost_of(found.nearest.model).params(_scope(request)).at(n)
@@ -262,7 +267,7 @@ def _sized_for(model: ModelSpec, request: Request, budget: int) -> Match | NoMat
     target: Target | NoMatch = _params_target(request, budget)
     if request.match == "flops" and model.name != request.reference:
         target = _reference_target(model, request, budget)
-    return target if isinstance(target, NoMatch) else _matched(model, target, request, width=request.fixed_width)
+    return target if isinstance(target, NoMatch) else match(model, target, heads=request.heads, width=request.width)
 
 
 def has_sizes(request: Request, n: int, budget: int) -> bool:
@@ -280,7 +285,7 @@ def _families(request: Request, n: int) -> list[ModelSpec]:
 def suggested_flags(request: Request, n: int, budget: int) -> str:
     """Suggest flags with which every family has a size at this length.
 
-    They are the nearest depth, the nearest round budget and free shapes, as alternatives; "" if none gives a size.
+    They are the nearest depth and the nearest round budget, as alternatives; "" if none gives a size.
     """
     own = request.depth
     depths = sorted((depth for depth in range(1, MAX_DEPTH_TRIED + 1) if depth != own), key=lambda depth: (abs(depth - own), depth))
@@ -290,13 +295,8 @@ def suggested_flags(request: Request, n: int, budget: int) -> str:
     steps = (round(step * 10**exponent) for exponent in range(3, 9) for step in BUDGET_STEPS)
     budgets = sorted((params for params in steps if params != budget and params > fixed), key=lambda params: abs(math.log(params / budget)))
     params = next((params for params in budgets[:MAX_BUDGETS_TRIED] if has_sizes(request, n, params)), None)
-    frees = request.sizing == CANONICAL and has_sizes(replace(request, sizing=FREE), n, budget)
-    ways = {f"--depth {depth}": depth, f"--params {params_text(params or 0)}": params, f"--sizing {FREE}": frees}
+    ways = {f"--depth {depth}": depth, f"--params {params_text(params or 0)}": params}
     return " or ".join(way for way, works in ways.items() if works)
-
-
-def _matched(model: ModelSpec, target: Target, request: Request, *, width: int | None = None) -> Match | NoMatch:
-    return match(model, target, rule=request.sizing, heads=request.heads, width=width)
 
 
 def _params_target(request: Request, budget: int) -> Target:
@@ -306,7 +306,7 @@ def _params_target(request: Request, budget: int) -> Target:
 def _reference_target(model: ModelSpec, request: Request, budget: int) -> Target | NoMatch:
     """Return the forward FLOPs of the reference family as the target."""
     reference = _reference_of(model, request)
-    found = _matched(reference, _params_target(request, budget), request)
+    found = match(reference, _params_target(request, budget), heads=request.heads, width=request.width)
     if isinstance(found, NoMatch):
         return replace(found, reason=f"the reference {request.reference} has no size here: {found.reason}")
     flops = cost_of(found.model).flops().at(model.shape.seq_len)

@@ -16,7 +16,7 @@ from models.layers.cost import Cost, N, Term, constant, linear
 from models.layers.initialise import initialise_linears
 from models.layers.masking import causal_lengths, length_mask, masked_softmax, reading_itself
 from models.layers.padding import zero_padding
-from models.layers.shape import require_divisible, require_one_of, require_positive
+from models.layers.shape import require_divisible, require_non_negative, require_one_of, require_positive
 
 SCALINGS = ("sqrt", "none", "learned")
 MASKS = ("none", "sample", "query")
@@ -49,6 +49,8 @@ class Config:
     def __post_init__(self) -> None:
         for name in ("seq_len", "width", "heads"):
             require_positive(name, getattr(self, name))
+        for name in ("inner_width", "out_width"):
+            require_non_negative(name, getattr(self, name))
         require_divisible("width" if not self.inner_width else "inner_width", self.inner, "heads", self.heads)
         require_one_of("scaling", self.scaling, SCALINGS)
         require_one_of("mask", self.mask, MASKS)

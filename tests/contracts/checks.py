@@ -1,10 +1,11 @@
-"""The contracts of an architecture: each raises AssertionError or CountError, and test_broken_specimens.py shows that each can."""
+"""The contract of an architecture: each check raises AssertionError or CountError, and test_broken_specimens.py shows that each can."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 
 import pytest
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import profile
 
+from bench import catalog
 from bench.flop_counter import (
     HAS_FVCORE,
     TorchCount,
@@ -22,168 +24,180 @@ from bench.flop_counter import (
     count_with_torch,
     fused_encoder_path_disabled,
 )
+from models.layers.cost import Polynomial
 from models.layers.dropout import dropping_places, set_dropout
-from tests.contracts.subjects import Subject
+from models.layers.recurrence import GATES
+from tests.contracts.family_references import FAMILIES
+from tests.contracts.references import MIXERS
+from tests.contracts.subjects import EVERY_DAY, Subject
 
 SMALL = 17
 SHORT = 9
+SHORTEST = 5
 DRAWS = 16
 """Pairs of draws of which one must differ: of a layer of one unit both may drop all."""
 BATCH = 4
 ROUNDING = 1e-13
 """Rounding in float64, as a share of the largest answer."""
+FORMULA_TOLERANCE = 1e-10
+BF16_TOLERANCE = 0.15
 PROFILED_PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::conv2d")
-JUNK = (1e6, -1e30, float("inf"), float("nan"))
+LARGE = 1e3
+JUNK = (1e6, float("nan"))
+"""What padding may hold: numbers that are seen where they are added, and one that is seen wherever it is read."""
+NORMALISES_FIRST = ("spatial_gating", "gated_projection")
+"""Mixers that normalise padded tokens before they leave them out, as families do: no answer is NaN where they are, but gradients of norms are."""
+BLIND = "embedding.project."
+"""What gets no gradient where a class token meets no other token."""
 
 
-def check_params(subject: Subject, n: int) -> None:
-    """Closed-form parameters, and those of them that depend on seq_len, are the ones that exist.
+def check_params(subject: Subject) -> None:
+    """Closed-form parameters, those of them that depend on seq_len and those of the blocks are the ones that exist.
 
-    Told from n + 2, at which either half of a sequence is longer too.
+    What depends on the length is told from n + 2, at which either half of a sequence is longer too.
     """
-    counted, longer = _parameter_sizes(subject, n), _parameter_sizes(subject, n + 2)
-    closed = subject.cost(n)
-    found = {"all": closed.params().at(n), "of the length": closed.params_seq().at(n)}
-    expected = {"all": sum(counted.values()), "of the length": sum(size for name, size in counted.items() if longer[name] != size)}
-    assert found == expected, f"parameters at n = {n}: {found} by the closed form, {expected} counted"
+    for n in sorted({*subject.every_day, *(EVERY_DAY if subject.is_counted else ())}):
+        counted, longer, closed = _parameter_sizes(subject, n), _parameter_sizes(subject, n + 2), subject.cost(n)
+        found = [closed.params().at(n), closed.params().at(n + 2), closed.params_seq().at(n), closed.params("blocks").at(n)]
+        expected = [sum(counted.values()), sum(longer.values()), sum(size for name, size in counted.items() if longer[name] != size)]
+        expected.append(sum(size for name, size in counted.items() if name.startswith("blocks.") or not subject.is_family))
+        assert found == expected, (
+            f"parameters at n = {n}, n + 2, of the length, of the blocks: {found} by the closed form, {expected} counted"
+        )
 
 
-def check_flops(subject: Subject, n: int) -> None:
-    """Closed form, torch and fvcore (where installed) count the same forward FLOPs, and the FFTs that ran are those of the closed form."""
-    by_torch = count_at(n, lambda length: _by_torch(subject, length).flops, stepwise=subject.is_stepwise)
-    closed = subject.cost(n).flops().at(n)
-    by_fvcore = count_at(n, lambda length: _flops_by_fvcore(subject, length), stepwise=subject.is_stepwise) if HAS_FVCORE else closed
-    assert (closed, closed) == (by_torch, by_fvcore), (
-        f"FLOPs at n = {n}: {closed} by the closed form, {by_torch} by torch, {by_fvcore} by fvcore"
-    )
-    ran = count_at(n, lambda length: _by_torch(subject, length).fft_flops, stepwise=subject.is_stepwise)
-    closed = subject.cost(n).fft_flops()
-    assert closed == ran, f"FLOPs of FFTs at n = {n}: {closed} by the closed form, {ran} of those that ran"
+def check_flops(subject: Subject, lengths: tuple[int, ...] = ()) -> None:
+    """Closed form and torch count the same FLOPs of forward and backward, of products and FFTs, as does fvcore (where installed) of forward.
+
+    The formulation that runs costs what the one that is counted costs. Every day, each term is counted in some subject, and forward alone in plain
+    ones; at given `lengths`, all are.
+    """
+    assert subject.cost(SMALL) == subject.reference_cost(SMALL), "another formulation costs something else"
+    for n in lengths or (subject.every_day if subject.is_counted else ()):
+        cost = subject.cost(n)
+        forward = ((cost.flops().at(n), cost.fft_flops(), _by_torch, "forward"),) if lengths or subject.is_plain else ()
+        for closed, ffts, count, kind in ((cost.train_flops().at(n), cost.train_fft_flops(), _train_by_torch, "training"), *forward):
+            by_torch = count_at(n, lambda length, count=count: count(subject, length).flops, stepwise=subject.is_stepwise)  # type: ignore[misc]
+            assert closed == by_torch, f"{kind} FLOPs at n = {n}: {closed} by the closed form, {by_torch} by torch"
+            ran = count_at(n, lambda length, count=count: count(subject, length).fft_flops, stepwise=subject.is_stepwise)  # type: ignore[misc]
+            assert ffts == ran, f"{kind} FLOPs of FFTs at n = {n}: {ffts} by the closed form, {ran} of those that ran"
+        if HAS_FVCORE and forward:
+            by_fvcore = count_at(n, lambda length: _flops_by_fvcore(subject, length), stepwise=subject.is_stepwise)
+            assert cost.flops().at(n) == by_fvcore, f"FLOPs at n = {n}: {cost.flops().at(n)} by the closed form, {by_fvcore} by fvcore"
 
 
-def check_profiled_flops(subject: Subject, n: int) -> None:
-    """What torch's profiler counts in a real run on the CPU, with attention taken apart, is the closed form.
+def check_profiled_flops(subject: Subject) -> None:
+    """What torch's profiler counts in a real run on the CPU, with attention taken apart, is the closed form; what calls attention recomputes a term.
 
     Its formulas (torch/csrc/profiler/util.cpp) are neither this project's nor those of torch's flop counter; fvcore's count of the n^2 terms rests on
     handles of ours.
     """
-    if subject.is_stepwise:
-        n = SHORT
+    n = SHORT if subject.is_stepwise else SMALL
     model, data = subject.reference(n).eval(), subject.data(n)
     with torch.no_grad(), fused_encoder_path_disabled(), sdpa_kernel([SDPBackend.MATH]), profile(with_flops=True) as profiled:
         model(data)
     counted = sum(event.flops for event in profiled.key_averages() if event.key in PROFILED_PRODUCTS)
-    closed = subject.cost(n).flops().at(n)
-    assert closed == counted, f"FLOPs at n = {n}: {closed} by the closed form, {counted} by the profiler"
-
-
-def check_train_flops(subject: Subject, n: int) -> None:
-    """Closed form and torch count the same FLOPs of forward and backward, of products and of FFTs."""
-    counted = count_at(n, lambda length: _train_by_torch(subject, length).flops, stepwise=subject.is_stepwise)
-    closed = subject.cost(n).train_flops().at(n)
-    assert closed == counted, f"training FLOPs at n = {n}: {closed} by the closed form, {counted} by torch"
-    ran = count_at(n, lambda length: _train_by_torch(subject, length).fft_flops, stepwise=subject.is_stepwise)
-    closed = subject.cost(n).train_fft_flops()
-    assert closed == ran, f"training FLOPs of FFTs at n = {n}: {closed} by the closed form, {ran} of those that ran"
-
-
-def check_same_cost(subject: Subject) -> None:
-    """The formulation that runs costs what the one that is counted costs."""
-    assert subject.cost(SMALL) == subject.reference_cost(SMALL)
+    cost = subject.cost(n)
+    assert cost.flops().at(n) == counted, f"FLOPs at n = {n}: {cost.flops().at(n)} by the closed form, {counted} by the profiler"
+    attends = any(event.key == "aten::scaled_dot_product_attention" for event in profiled.key_averages())
+    assert attends == bool(cost.recompute_flops().coefficients), "what is recomputed is not the attention that runs"
+    told = catalog.load("families", subject.name).uses_attention(subject.config(n)) if subject.is_family else attends
+    assert told == attends, "a family is mistaken about its attention"
+    assert all(term.recompute_macs in (Polynomial(), term.macs) for term in cost.terms), "a term is recomputed in part"
 
 
 def check_one_polynomial(subject: Subject) -> None:
     """The terms are polynomials in n: none has the config's own seq_len baked in, but for the length of FFTs; their number is the same.
 
-    Held at lengths that are one more than a multiple of 64 (patches and a class token): a mixer in blocks leaves as many tokens over at either.
+    Held at lengths that are one more than a multiple of 64 (patches and a class token), where a mixer in blocks leaves as many tokens over, and at
+    even ones where a family parts its tokens in halves.
     """
-    short, long = ([dataclasses.replace(term, fft_length=0) for term in subject.cost(n).terms] for n in (257, 1025))
-    assert short == long
+    for pair in ((257, 1025), (258, 1026)):
+        short, long = ([dataclasses.replace(term, fft_length=0) for term in subject.cost(n).terms] for n in pair)
+        assert short == long, f"other terms at n = {pair[1]} than at {pair[0]}"
 
 
 def check_gradients(subject: Subject) -> None:
-    """The gradient reaches every parameter. Weights are randomised first: fresh ones may be zero, and stop it by design."""
-    torch.manual_seed(0)
-    model, data = subject.build(SMALL), subject.data(SMALL)
-    randomise(model)
+    """The gradient reaches every parameter. Weights are randomised first: fresh ones may be zero, and stop it by design.
+
+    A class token that meets no other token answers the same to everything: the data's own parameters get none.
+    """
+    model, data = randomised(subject, seed=0)
     output = model(data)
-    (output * torch.randn_like(output)).sum().backward()
+    if not subject.reads_data:
+        assert torch.equal(output, model(torch.zeros_like(data)))
+    if output.requires_grad:
+        (output * torch.randn_like(output)).sum().backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, f"no gradient reaches {name}"
         assert parameter.grad.isfinite().all(), f"the gradient of {name} is not finite"
-        assert parameter.grad.any(), f"the gradient of {name} is zero"
+        assert parameter.grad.any() or (name.startswith(BLIND) and not subject.reads_data), f"the gradient of {name} is zero"
 
 
-def check_same_seed(subject: Subject) -> None:
-    first, second = (_weights(subject, seed=1) for _ in range(2))
-    assert first.keys() == second.keys()
+def check_fresh_weights(subject: Subject) -> None:
+    """A seed decides all weights. Linear layers and units start Xavier-uniform with biases of zero, norms as no norm at all."""
+    first, same, other = (dict(_seeded(subject, seed).named_parameters()) for seed in (1, 1, 2))
     for name, value in first.items():
-        assert torch.equal(value, second[name]), f"{name} differs between two builds with the same seed"
+        assert torch.equal(value, same[name]), f"{name} differs between two builds with the same seed"
+    assert len(first) < 2 or any(not torch.equal(value, other[name]) for name, value in first.items()), "the seed changes no weight"
+    for path, module in _seeded(subject, 1).named_modules():
+        if isinstance(module, nn.Linear | nn.GRU | nn.GRUCell):
+            for name, parameter in module.named_parameters():
+                for gate in parameter.chunk(1 if isinstance(module, nn.Linear) else GATES):
+                    _assert_xavier(gate.detach(), f"{path}.{name}")
+        elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
+            assert all(value.eq(float(name == "weight")).all() for name, value in module.named_parameters()), f"{path} is not neutral"
 
 
-def check_refused(make: Callable[[], object], rule: str) -> None:
-    """An impossible size is refused with a ValueError that names the rule."""
-    with pytest.raises(ValueError, match=rule):
-        make()
+def _assert_xavier(values: Tensor, name: str) -> None:
+    if values.dim() == 1:
+        assert not values.any(), f"{name} does not start at zero"
+        return
+    bound = math.sqrt(6 / sum(values.shape))
+    assert values.abs().max() <= bound * (1 + 1e-6), f"{name} starts beyond the bound of Xavier"
+    # the mean square of a uniform draw is a third of its bound's, give or take 0.3 / sqrt(entries)
+    mean_square = values.square().mean().item() / bound**2
+    assert abs(mean_square - 1 / 3) < 1.5 / math.sqrt(values.numel()), f"{name} does not start uniform up to the bound of Xavier"
 
 
-def check_same_projection(
-    kernel: Callable[[Tensor, Tensor, Tensor], Tensor],
-    reference: Callable[[Tensor, Tensor, Tensor], Tensor],
-    *,
-    n: int,
-    channels: int,
-    batch: int,
-) -> None:
-    """Two formulations of W v + b agree: outputs and all three gradients, to 1e-5 of the largest entry."""
-    torch.manual_seed(0)
-    inputs = (torch.randn(batch, n, channels), torch.randn(n, n) / n**0.5, torch.randn(n))
-    upstream = torch.randn(batch, n, channels)
-    for found, expected in zip(_values(kernel, inputs, upstream), _values(reference, inputs, upstream), strict=True):
-        assert_close_to_largest(found, expected, 1e-5)
+def check_padding(subject: Subject) -> None:
+    """What padded tokens hold changes no bit of an answer; an item among padding answers as alone, in any batch and with weights cut to its length.
 
-
-def check_padding(subject: Subject, *, seed: int) -> None:
-    """What padded tokens hold changes no bit of an item's answer, nor, where every token answers, of a valid token's."""
-    model, data = randomised(subject, seed=seed)
-    valid = random_valid(data, seed=seed)
+    Where every token is valid, the answer is that without `valid`. A model that cannot tell padding from data refuses `valid`.
+    """
+    model, data = randomised(subject, seed=0)
+    whole, valid = torch.ones(data.shape[:2], dtype=torch.bool), _among_padding(data, subject)
+    if not getattr(model, "takes_padding", True):
+        with pytest.raises(ValueError, match="valid must be None"):
+            model(data, whole)
+        return
+    short = subject.build(SHORT).eval()
+    short.load_state_dict({name: _leading(model.state_dict()[name], value) for name, value in short.state_dict().items()})
     with torch.no_grad():
         expected = valid_answers(model(data, valid), valid)
         assert expected.isfinite().all()
-        for other in refilled(data, valid):
+        for other in _refilled(data, valid):
             assert torch.equal(valid_answers(model(other, valid), valid), expected), "what padded tokens hold reaches the answer"
-
-
-def check_cut(subject: Subject, *, seed: int) -> None:
-    """An item among padding answers as alone, in a model whose weights are cut to its length: padding adds nothing, not even a constant."""
-    model, data = randomised(subject, seed=seed)
-    short, tokens = subject.build(SHORT).eval(), subject.data(SHORT).shape[1]
-    short.load_state_dict({name: _leading(model.state_dict()[name], value) for name, value in short.state_dict().items()})
-    valid = torch.ones(data.shape[:2], dtype=torch.bool)
-    valid[0] = subject.places(tokens, data.shape[1])
-    with torch.no_grad():
-        found, expected = valid_answers(model(data, valid)[:1], valid[:1]), short(data[:1, valid[0]])
-    assert_close_to_largest(found, expected.reshape(found.shape), 1e-5, "an item among padding")
-
-
-def check_all_valid(subject: Subject) -> None:
-    """Where every token is valid, the answer is that without `valid`."""
-    model, data = randomised(subject, seed=0)
-    with torch.no_grad():
-        assert_close_to_largest(model(data, torch.ones(data.shape[:2], dtype=torch.bool)), model(data), 1e-5)
+        found = valid_answers(model(data, valid)[:1], valid[:1])
+        alone = valid_answers(model(data[:1], valid[:1]), valid[:1])
+        assert_close_to_largest(found, alone, 1e-5, "an item among others")
+        assert_close_to_largest(found, short(data[:1, valid[0]]).reshape(found.shape), 1e-5, "an item among padding")
+        assert_close_to_largest(model(data, whole), model(data), 1e-5, "all valid")
 
 
 def check_mixing(subject: Subject) -> None:
-    """Another token changes its own answer and those of all tokens that it can reach, and no other. Modules must answer at every token.
+    """Where every token answers, another token changes its own answer and those of all tokens that it can reach, and no other.
 
     In float64: an FFT sums over all tokens, so rounding reaches those that nothing else does.
     """
     model, data = randomised(subject, seed=0)
     other = data.clone()
-    other[:, 3] = subject.data(SMALL)[:, 3] if data.is_floating_point() else data[:, 3] + 1
+    other[:, 3] = subject.data(SMALL)[:, 3] if data.is_floating_point() else 255 - data[:, 3]
     model = model.double()
     with torch.no_grad():
         answers, others = (model(item.double() if item.is_floating_point() else item) for item in (data, other))
+    if answers.dim() < 3:
+        return
     changed = ((answers - others).abs() > ROUNDING * answers.abs().max()).any(dim=-1)
     reached = torch.tensor(sorted(subject.reached(3)))
     expected = torch.zeros_like(changed).index_fill(1, reached[reached < changed.shape[1]], True)
@@ -191,16 +205,20 @@ def check_mixing(subject: Subject) -> None:
 
 
 def check_dropout(subject: Subject) -> None:
-    """Embedding, every block and the head drop in training only, at each place where they can; at zero, training answers what evaluation does.
+    """In a family, embedding, every block and the head drop; all drop in training only, at each place where they can, and nothing at zero.
 
     Unless training moves buffers, as of a norm that takes the batch's own statistics: then it answers the same as without dropout.
     """
     model, data = randomised(subject, seed=0)
+    if not dropping_places(model):
+        assert not subject.is_family or not hasattr(model, "head"), "the head cannot drop"
+        return
     expected, state = model(data), copy.deepcopy(model.state_dict())
     undropped = model.train()(data)
     moved = any(not torch.equal(value, state[name]) for name, value in model.state_dict().items())
     assert moved or torch.equal(undropped, expected), "dropout of zero changes the answer"
-    for name in ("embedding", *(f"blocks.{block}" for block, _ in model.get_submodule("blocks").named_children()), "head"):
+    blocks = [f"blocks.{name}" for name, _ in model.get_submodule("blocks").named_children()] if subject.is_family else [""]
+    for name in ("embedding", *blocks, "head") if subject.is_family else blocks:
         places = dropping_places(model.get_submodule(name))
         assert places, f"{name} cannot drop"
         for place in places:
@@ -213,6 +231,89 @@ def check_dropout(subject: Subject) -> None:
             assert torch.equal(model(data), undropped), "dropout of zero changes the answer"
 
 
+def check_reference(subject: Subject) -> None:
+    """In float64 it answers as the plain reference does: with the same token weights, and at another length among padding with the same gradients."""
+    model, data = _in_float64(subject, SHORTEST)
+    valid = torch.ones(data.shape[:2], dtype=torch.bool)
+    with torch.no_grad():
+        expected, weights = _by_reference(subject, model, data, valid)
+        assert_close_to_largest(model(data), expected, FORMULA_TOLERANCE, f"n = {SHORTEST}")
+        if callable(token_weights := getattr(model, "token_weights", None)):
+            assert weights is not None, "the reference tells no token weights"
+            assert_close_to_largest(token_weights(data), weights, FORMULA_TOLERANCE, "token weights")
+    model, data = _in_float64(subject, SHORT if subject.is_family else SMALL)
+    valid = torch.ones(data.shape[:2], dtype=torch.bool)
+    if getattr(model, "takes_padding", True):
+        valid = _padded_everywhere(data)
+    given = _refilled(data, valid)[0 if subject.is_family or subject.name in NORMALISES_FIRST else -1]
+    _assert_same_gradients(subject, model, given, data.clone(), valid)
+
+
+def _assert_same_gradients(subject: Subject, model: nn.Module, given: Tensor, plain: Tensor, valid: Tensor) -> None:
+    """`given` holds junk in padding, `plain` does not: answers at valid tokens, and gradients by tokens and parameters."""
+    inputs = [(data.requires_grad_(),) if data.is_floating_point() else () for data in (given, plain)]
+    found = valid_answers(model(given, valid) if getattr(model, "takes_padding", True) else model(given), valid)
+    expected = valid_answers(_by_reference(subject, model, plain, valid)[0], valid)
+    assert_close_to_largest(found, expected, FORMULA_TOLERANCE, "among padding")
+    upstream, names = torch.randn_like(found), ["tokens"] * len(inputs[0]) + [name for name, _ in model.named_parameters()]
+    ours, theirs = (
+        torch.autograd.grad(answers, [*each, *model.parameters()], upstream, materialize_grads=True)
+        for answers, each in zip((found, expected), inputs, strict=True)
+    )
+    largest = max(gradient.abs().max() for gradient in theirs)
+    for name, one, other in zip(names, ours, theirs, strict=True):
+        assert (one - other).abs().max() <= FORMULA_TOLERANCE * largest, f"another gradient of {name}"
+
+
+def _by_reference(subject: Subject, model: nn.Module, data: Tensor, valid: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Answers of all items, and token weights averaged over them."""
+    references = FAMILIES if subject.is_family else MIXERS
+    assert subject.name in references, f"{subject.name} has no plain reference: write one in references.py or family_references.py"
+    reference, config = references[subject.name], subject.config(_seq_len(subject, data))
+    parameters = dict(model.named_parameters())
+    answers, weights = zip(*(reference(config, parameters, item, among) for item, among in zip(data, valid, strict=True)), strict=True)
+    return torch.stack(answers), None if weights[0] is None else torch.stack(weights).mean(dim=0)
+
+
+def _seq_len(subject: Subject, data: Tensor) -> int:
+    return next(n for n in (SHORTEST, SHORT, SMALL) if subject.data(n).shape[1] == data.shape[1])
+
+
+def check_precision(subject: Subject) -> None:
+    """In bf16, by weights or by autocast, it answers nearly as in 64 bits; in fp32 large tokens and repeated ones leave gradients finite."""
+    model, data = randomised(subject, seed=0)
+    plain = data.is_floating_point()
+    with torch.no_grad():
+        expected = copy.deepcopy(model).double()(data.double() if plain else data)
+        narrow = copy.deepcopy(model).bfloat16()(data.bfloat16() if plain else data)
+        with torch.autocast("cpu", torch.bfloat16):
+            automatic = model(data)
+    assert narrow.dtype == torch.bfloat16
+    for found in (narrow, automatic):
+        assert_close_to_largest(found.double(), expected, BF16_TOLERANCE, "bf16")
+    for other in (LARGE * data, data[:, :1].expand_as(data)) if plain else ():
+        answers = model(other)
+        assert answers.isfinite().all()
+        if answers.requires_grad:
+            answers.square().mean().backward()
+        assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+CONTRACT: tuple[Callable[[Subject], None], ...] = (
+    check_params,
+    check_flops,
+    check_profiled_flops,
+    check_one_polynomial,
+    check_gradients,
+    check_fresh_weights,
+    check_padding,
+    check_mixing,
+    check_dropout,
+    check_reference,
+    check_precision,
+)
+
+
 def randomised(subject: Subject, *, seed: int) -> tuple[nn.Module, Tensor]:
     """A model in evaluation whose weights all matter, and a batch: fresh weights may be zero, and would hide a leak."""
     torch.manual_seed(seed)
@@ -221,23 +322,10 @@ def randomised(subject: Subject, *, seed: int) -> tuple[nn.Module, Tensor]:
     return model, torch.cat([subject.data(SMALL) for _ in range(BATCH)]).detach()
 
 
-def random_valid(data: Tensor, *, seed: int) -> Tensor:
-    """`(batch, data tokens)`: each item padded at the end from a length of its own on, the last one anywhere; at least one token is valid."""
-    generator = torch.Generator().manual_seed(seed)
-    batch, tokens = data.shape[:2]
-    lengths = torch.randint(1, tokens + 1, (batch, 1), generator=generator)
-    valid = torch.arange(tokens) < lengths
-    valid[-1] = torch.rand(tokens, generator=generator) < 0.5
-    valid[-1, int(lengths[-1]) - 1] = True
-    return valid
-
-
-def refilled(data: Tensor, valid: Tensor) -> list[Tensor]:
-    """The same valid tokens among other padding: other draws, huge values and values that are no numbers, or other ids."""
-    padded = ~valid.view(*valid.shape, *(1 for _ in data.shape[2:]))
-    if not data.is_floating_point():
-        return [torch.where(padded, fill, data) for fill in (0, 255, data.flip(1))]
-    return [torch.where(padded, fill, data) for fill in (torch.randn_like(data), *JUNK)]
+def randomise(model: nn.Module, std: float = 0.2) -> None:
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=std)
 
 
 def valid_answers(output: Tensor, valid: Tensor) -> Tensor:
@@ -254,10 +342,50 @@ def assert_close_to_largest(found: Tensor, expected: Tensor, tolerance: float, n
     assert error <= tolerance, f"{name}: differs by {error:.1e} of the largest entry"
 
 
-def randomise(model: nn.Module, std: float = 0.2) -> None:
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(std=std)
+def _in_float64(subject: Subject, n: int) -> tuple[nn.Module, Tensor]:
+    torch.manual_seed(0)
+    model = subject.build(n).double().eval()
+    randomise(model, std=0.3)
+    data = torch.cat([subject.data(n) for _ in range(BATCH)]).detach()
+    return model, data.double() if data.is_floating_point() else data
+
+
+def _among_padding(data: Tensor, subject: Subject) -> Tensor:
+    """`(batch, data tokens)`: the first item as long as one at `SHORT`, the others padded at the end, at the front and anywhere."""
+    valid = _padded_everywhere(data)
+    valid[0] = subject.places(subject.data(SHORT).shape[1], data.shape[1])
+    return valid
+
+
+def _padded_everywhere(data: Tensor) -> Tensor:
+    """`(batch, data tokens)`: an item without padding, one padded at its end, one at its front, and one anywhere."""
+    n = data.shape[1]
+    valid = torch.ones(data.shape[:2], dtype=torch.bool)
+    valid[1, n // 2 :] = False
+    valid[2, : (2 * n) // 3] = False
+    valid[3, [0, n // 2, n - 1]] = False
+    return valid
+
+
+def _refilled(data: Tensor, valid: Tensor) -> list[Tensor]:
+    """The same valid tokens among other padding: huge values and values that are no numbers, or other ids."""
+    padded = ~valid.view(*valid.shape, *(1 for _ in data.shape[2:]))
+    return [torch.where(padded, fill, data) for fill in (JUNK if data.is_floating_point() else (0, 255, data.flip(1)))]
+
+
+def _leading(value: Tensor, like: Tensor) -> Tensor:
+    """The first entries of every dimension, as many as `like` has."""
+    return value[tuple(slice(size) for size in like.shape)]
+
+
+def _parameter_sizes(subject: Subject, n: int) -> dict[str, int]:
+    with torch.device("meta"):
+        return {name: parameter.numel() for name, parameter in subject.build(n).named_parameters()}
+
+
+def _seeded(subject: Subject, seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return subject.build(SMALL)
 
 
 # kept: a stepwise subject is counted at the same few lengths whatever n
@@ -282,37 +410,3 @@ def _on_meta(subject: Subject, n: int, *, training: bool) -> tuple[nn.Module, Te
     """The formulation that is counted, and one sample."""
     with torch.device("meta"):
         return subject.reference(n).train(training), subject.data(n)
-
-
-def _leading(value: Tensor, like: Tensor) -> Tensor:
-    """The first entries of every dimension, as many as `like` has."""
-    return value[tuple(slice(size) for size in like.shape)]
-
-
-def _parameter_sizes(subject: Subject, n: int) -> dict[str, int]:
-    with torch.device("meta"):
-        return {name: parameter.numel() for name, parameter in subject.build(n).named_parameters()}
-
-
-def _weights(subject: Subject, *, seed: int) -> dict[str, Tensor]:
-    torch.manual_seed(seed)
-    return dict(subject.build(SMALL).named_parameters())
-
-
-def _values(kernel: Callable[[Tensor, Tensor, Tensor], Tensor], inputs: tuple[Tensor, ...], upstream: Tensor) -> tuple[Tensor, ...]:
-    v, weight, bias = (tensor.clone().requires_grad_() for tensor in inputs)
-    output = kernel(v, weight, bias)
-    return output.detach(), *torch.autograd.grad(output, (v, weight, bias), upstream)
-
-
-def assert_bf16_keeps_its_digits(module: nn.Module, tokens: Tensor, *, autocast: bool) -> None:
-    """In bf16, by weights or by autocast, a module answers as it does in 64 bits, within 3 % of the largest answer."""
-    with torch.no_grad():
-        expected = module(tokens)
-        if autocast:
-            with torch.autocast("cpu", torch.bfloat16):
-                found = module.float()(tokens.float())
-        else:
-            found = module.bfloat16()(tokens.bfloat16())
-    assert found.dtype == torch.bfloat16
-    assert_close_to_largest(found.double(), expected, 0.03)

@@ -12,18 +12,28 @@ import torch
 from torch import Tensor, nn
 
 from bench import catalog
-from models.layers.cost import Cost
-from models.layers.dropout import dropping_places
+from models.layers.cost import Cost, Term
 from models.layers.halves import num_source_tokens
 from models.layers.options import reference_config
 from models.layers.shape import INPUTS, OUTPUTS, Interface, Shape, num_data_tokens
 
 LENGTHS = (17, 65, 197, 257, 1025, 4097, 16385, 65537)
-FEW_LENGTHS = (17, 257, 4097, 65537)
-"""Three fix a polynomial of degree two, the fourth checks it."""
+FEW_LENGTHS = (17, 257, 4097)
+"""Three fix a polynomial of degree two."""
+EVERY_DAY = (17, 257)
+HALVES = (2, 18)
+"""The shortest length, and another even one, for families that read a source and a target."""
 WIDTH = 16
 NUMBERS = (0, 1, 3, 4)
 """Values tried for an option that is a number; those that the config refuses are no values of it."""
+EDGES: dict[str, list[dict[str, Any]]] = {
+    "delta_rule": [{"chunk": 16}, {"chunk": 16, "causal": True, "gated": False}],
+    "linear_attention": [{"causal": True, "chunk": chunk} for chunk in (1, 3)],
+    "low_rank_attention": [{"rank": 3, "share": True}],
+    "spatial_gating": [{"heads": 4, "head_mix": "mean", "rank": 1}, {"heads": 4, "gating": "linear", "toeplitz": True}],
+    "state_space": [{"chunk": 1}, {"chunk": 3, "causal": True}],
+}
+"""Choices of mixers beyond those below: several chunks at `SMALL`, chunks of one token, and several matrices of each form."""
 EVERYWHERE = max(LENGTHS)
 MIXER_SIZES = ("seq_len", "width")
 INTERFACES = tuple(Interface(input=kind, output=output) for output in OUTPUTS for kind in INPUTS if kind != "images")
@@ -37,58 +47,57 @@ NONSENSE = "nonsense"
 class Subject:
     """One architecture under one choice of options, at any seq_len, built on the current default device.
 
-    `reference` is the formulation that the counters see whole, one token after another if it `is_stepwise`; `is_counted` is false where it
-    is another subject's. `data` is one sample, `(1, ...)`; modules answer `(1, outputs)`, or `(1, data tokens, outputs)`. `reached`: the
-    tokens whose answers a token may change, at any seq_len, from that token's place; `lengths`: where its FLOPs are counted, at all of
-    `LENGTHS` without options and at fewer with; `every_day`: at which of them whenever tests are run, two for a file's first subject and one for
-    its others; `reads_data`: what the data hold reaches the answer. `places`: where among data tokens those of a shorter item lie, as bool.
+    `name` of its module, a family's if `is_family`. `reference` is the formulation that the counters see whole, one token after another if it
+    `is_stepwise`; `is_counted`: its training is counted every day. `data` is one sample, `(1, ...)`; modules answer
+    `(1, outputs)`, or `(1, data tokens, outputs)`. `is_plain`: without options, and of a family on what it reads first. `halves`: it reads a
+    source and a target. `reached`: the tokens whose answers a token may change, at any seq_len, from that token's place. `reads_data`: what the
+    data hold reaches the answer.
     """
 
+    name: str
     label: str
-    lengths: tuple[int, ...]
-    every_day: tuple[int, ...]
-    is_counted: bool
+    is_family: bool
+    is_plain: bool
+    halves: bool
     is_stepwise: bool
     reached: Callable[[int], range]
     reads_data: bool
-    places: Callable[[int, int], Tensor]
+    config: Callable[[int], Any]
     build: Callable[[int], nn.Module]
     reference: Callable[[int], nn.Module]
     data: Callable[[int], Tensor]
     cost: Callable[[int], Cost]
     reference_cost: Callable[[int], Cost]
+    is_counted: bool = True
 
     @property
-    def mixes(self) -> bool:
-        """Whether tokens meet one another."""
-        return len(self.reached(0)) > 1
+    def lengths(self) -> tuple[int, ...]:
+        """Where FLOPs are counted by the slow tests."""
+        return LENGTHS if self.is_plain else FEW_LENGTHS
 
     @property
-    def learns(self) -> bool:
-        """Whether there is a parameter to learn."""
-        return self.cost(17).params().at(17) > 0
+    def every_day(self) -> tuple[int, ...]:
+        """Where FLOPs are counted whenever tests are run."""
+        if not self.is_plain or not self.is_family:
+            return EVERY_DAY if self.is_plain else EVERY_DAY[:1]
+        return (*EVERY_DAY[:1], *(HALVES if self.halves else ()))
 
-    @property
-    def drops(self) -> bool:
-        """Whether there is a place for dropout."""
-        return bool(dropping_places(self.build(17)))
-
-    @property
-    def takes_padding(self) -> bool:
-        """Whether it takes `valid`: a model that reads its tokens as one image says that it does not."""
-        return bool(getattr(self.build(17), "takes_padding", True))
+    def places(self, num_short: int, num_tokens: int) -> Tensor:
+        """`(num_tokens,)` bool: where among an item's data tokens those of a shorter one lie; either half begins where the longer one's does."""
+        at = torch.arange(num_tokens)
+        if not self.halves:
+            return at < num_short
+        source, longer = num_source_tokens(num_short), num_source_tokens(num_tokens)
+        return (at < source) | ((at >= longer) & (at < longer + num_short - source))
 
 
-class Pooled(nn.Module):
-    """A mixer and the mean over its tokens: `(batch, n, width)` -> `(batch, width out)`, as a family answers."""
-
-    def __init__(self, mixer: nn.Module) -> None:
-        super().__init__()
-        self.mixer = mixer
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        mixed: Tensor = self.mixer(tokens)
-        return mixed.mean(dim=1)
+def every_subject() -> Iterator[Subject]:
+    """All families and mixers; those are counted that have a term which none of the name before them has."""
+    counted: set[tuple[str, Term]] = set()
+    for subject in (*families(), *mixers()):
+        terms = {(subject.name, term) for term in subject.cost(17).terms}
+        yield dataclasses.replace(subject, is_counted=not terms <= counted)
+        counted |= terms
 
 
 def families() -> list[Subject]:
@@ -115,18 +124,18 @@ def interfaces(family: str) -> tuple[Interface, ...]:
     return accepted or (POINTS,)
 
 
-def mixers(*, pooled: bool = True) -> list[Subject]:
-    """Each mixer with every choice of options; its tokens averaged, or answering for themselves."""
+def mixers() -> list[Subject]:
+    """Each mixer with every choice of options."""
     return [
-        mixer_subject(name, chosen, pooled=pooled)
+        mixer_subject(name, chosen)
         for name in catalog.names("mixers")
-        for chosen in choices(mixer_config(name), mixer_defaults(name))
+        for chosen in (*choices(mixer_config(name), mixer_defaults(name)), *EDGES.get(name, ()))
     ]
 
 
-def family_config(family: str, interface: Interface, *, seq_len: int = 17, heads: int = 2) -> Callable[..., Any]:
+def family_config(family: str, interface: Interface, *, seq_len: int = 17, depth: int = 2, heads: int = 2) -> Callable[..., Any]:
     """`(**options) -> Config`, at small sizes."""
-    shape = Shape(seq_len=seq_len, width=WIDTH, depth=2, heads=heads, ffn_width=2 * WIDTH)
+    shape = Shape(seq_len=seq_len, width=WIDTH, depth=depth, heads=heads, ffn_width=2 * WIDTH)
     module = catalog.load("families", family)
     return lambda **options: module.Config(shape=shape, interface=interface, **options)
 
@@ -146,8 +155,9 @@ def mixer_defaults(name: str) -> dict[str, Any]:
 
 
 def choices(config: Callable[..., Any], defaults: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """No option; each other value of each option, with the first other option that it needs; the combinations."""
-    others = [{name: value} for name, values in _other_values(config, defaults).items() for value in values]
+    """No option; each other value of each option (the last that a number can have), with the first other option that it needs; the combinations."""
+    values = {name: found[-1:] if type(defaults[name]) is int else found for name, found in _other_values(config, defaults).items()}
+    others = [{name: value} for name, found in values.items() for value in found]
     singles = [_accepted(config, single, others) for single in others]
     yield {}
     yield from singles
@@ -207,10 +217,11 @@ def allowed_words(message: str) -> list[str]:
 
 
 def family_subject(family: str, interface: Interface, chosen: Mapping[str, Any], *, heads: int = 2) -> Subject:
-    module = catalog.load("families", family)
+    """Of two blocks where it is plain, of one elsewhere."""
+    module, is_plain = catalog.load("families", family), not chosen and interface == interfaces(family)[0] and heads == 2
 
     def config(n: int) -> Any:
-        return family_config(family, interface, seq_len=n, heads=heads)(**chosen)
+        return family_config(family, interface, seq_len=n, depth=2 if is_plain else 1, heads=heads)(**chosen)
 
     reached = _family_reached(config(17))
     reads_data = 0 in reached(1) or interface.pooling(config(17).pool) != "cls"
@@ -224,14 +235,15 @@ def family_subject(family: str, interface: Interface, chosen: Mapping[str, Any],
         return torch.randn(1, tokens, interface.patch_dim)
 
     return Subject(
+        name=family,
+        is_family=True,
+        is_plain=is_plain,
+        halves=getattr(module, "SOURCE_AND_TARGET", False),
         label=_label(family, {"input": interface.input, "output": interface.output, "heads": heads, **chosen}),
-        lengths=FEW_LENGTHS if chosen else LENGTHS,
-        every_day=(17,) if chosen or interface != interfaces(family)[0] else (17, 257),
-        is_counted=_is_counted(chosen, module.REFERENCE_OPTIONS),
         is_stepwise=hasattr(module, "is_stepwise") and module.is_stepwise(config(17)),
         reached=reached,
         reads_data=reads_data,
-        places=_at_both_halves if getattr(module, "SOURCE_AND_TARGET", False) else _at_the_start,
+        config=config,
         build=lambda n: module.build(config(n)),
         reference=lambda n: module.build(reference_config(module, config(n))),
         data=data,
@@ -240,25 +252,25 @@ def family_subject(family: str, interface: Interface, chosen: Mapping[str, Any],
     )
 
 
-def mixer_subject(name: str, chosen: Mapping[str, Any], *, pooled: bool) -> Subject:
+def mixer_subject(name: str, chosen: Mapping[str, Any]) -> Subject:
     """Tokens come from a layer before, so need a gradient."""
     module = catalog.load("mixers", name)
-    answering = Pooled if pooled else _unchanged
 
     def config(n: int) -> Any:
         return mixer_config(name, seq_len=n)(**chosen)
 
     return Subject(
+        name=name,
+        is_family=False,
+        is_plain=not chosen,
+        halves=False,
         label=_label(name, chosen),
-        lengths=FEW_LENGTHS if chosen else LENGTHS,
-        every_day=(17,) if chosen else (17, 257),
-        is_counted=_is_counted(chosen, getattr(module, "REFERENCE_OPTIONS", {})),
         is_stepwise=getattr(module, "STEPWISE", False),
         reached=_reached(name, config(17), depth=1),
         reads_data=True,
-        places=_at_the_start,
-        build=lambda n: answering(module.build(config(n))),
-        reference=lambda n: answering(module.build(reference_config(module, config(n)))),
+        config=config,
+        build=lambda n: module.build(config(n)),
+        reference=lambda n: module.build(reference_config(module, config(n))),
         data=lambda n: torch.randn(1, n, WIDTH, requires_grad=True),
         cost=lambda n: module.cost(config(n)),
         reference_cost=lambda n: module.cost(reference_config(module, config(n))),
@@ -291,31 +303,11 @@ def _reached(mixer: str, config: Any, *, depth: int) -> Callable[[int], range]:
     return lambda _: range(EVERYWHERE)
 
 
-def _at_the_start(num_short: int, num_tokens: int) -> Tensor:
-    return torch.arange(num_tokens) < num_short
-
-
-def _at_both_halves(num_short: int, num_tokens: int) -> Tensor:
-    """The halves of a shorter item begin where those of a longer one do."""
-    source = num_source_tokens(num_short)
-    halves = (_at_the_start(source, num_source_tokens(num_tokens)), _at_the_start(num_short - source, num_tokens // 2))
-    return torch.cat(halves)
-
-
 def _points(num_tokens: int) -> Tensor:
     """`(1, num_tokens, 3)`: the first half observed, the others asked for."""
     x, y = torch.randn(2, 1, num_tokens)
     asked = (torch.arange(num_tokens) >= num_tokens // 2).to(x.dtype).expand(1, -1)
     return torch.stack((x, y * (1 - asked), asked), dim=-1)
-
-
-def _unchanged(module: nn.Module) -> nn.Module:
-    return module
-
-
-def _is_counted(chosen: Mapping[str, Any], reference: Mapping[str, Any]) -> bool:
-    """Whether the choice, with the reference's options in place of its own, is still one that nothing else makes."""
-    return not chosen or any(name not in reference for name in chosen)
 
 
 def _label(name: str, chosen: Mapping[str, Any]) -> str:

@@ -38,17 +38,13 @@ class Subject:
 
 
 def lengths_of(info: TaskInfo) -> tuple[int, ...]:
-    """Data tokens to try: the shortest, a middle length, the next one, and the longest where there is a limit."""
+    """Data tokens to try: the shortest, a middle length, the next one where not all are allowed, and the longest where there is a limit."""
     if isinstance(info.reads, Images):
         return tuple(num_data_tokens(n, POOLS[0]) for n in info.reads.seq_lens(POOLS[0]))
     reads = info.reads
-    middle = reads.nearest(MIDDLE)
-    return (
-        reads.nearest(0),
-        middle,
-        reads.nearest(middle + reads.multiple),
-        *([reads.nearest(reads.max_tokens)] if reads.max_tokens else []),
-    )
+    found = [reads.nearest(0), reads.nearest(MIDDLE)]
+    found += [reads.nearest(found[1] + reads.multiple)] if reads.multiple > 1 else []
+    return (*found, *([reads.nearest(reads.max_tokens)] if reads.max_tokens else []))
 
 
 def pools_of(info: TaskInfo) -> tuple[str, ...]:
@@ -136,16 +132,16 @@ def check_splits_disjoint(splits: Splits) -> None:
 
 def check_every_length(subject: Subject) -> None:
     """Every length on offer loads as that many tokens, of the kind that the interface announces."""
-    for num_tokens in lengths_of(subject.info):
+    for place, num_tokens in enumerate(lengths_of(subject.info)):
+        splits = subject.splits if place == 1 else subject.load(num_tokens)
         for pool in pools_of(subject.info):
-            check_length(subject, num_tokens, pool)
+            check_length(subject.info, splits.test.inputs[:2], num_tokens, pool)
 
 
-def check_length(subject: Subject, num_tokens: int, pool: str) -> None:
-    info, seq_len = subject.info, seq_len_of(num_tokens, pool)
+def check_length(info: TaskInfo, inputs: Tensor, num_tokens: int, pool: str) -> None:
+    seq_len = seq_len_of(num_tokens, pool)
     interface = info.interface(seq_len, pool)
     assert interface.num_classes == info.num_classes
-    inputs = subject.load(num_tokens).test.inputs[:2]
     if isinstance(info.reads, Images):
         patch_side = info.reads.patch_side(seq_len, pool)
         assert patch_side is not None

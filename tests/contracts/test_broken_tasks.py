@@ -84,10 +84,8 @@ DATA_FAULTS: dict[str, tuple[str, Callable[[Splits], Splits]]] = {
 }
 FACT_FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "training items": ("images", {"num_train": 41}),
-    "test items": ("images", {"num_test": 21}),
     "classes": ("images", {"num_classes": 3}),
     "channels": ("images", {"reads": Images(channels=2, side=4)}),
-    "side": ("images", {"reads": Images(channels=1, side=5)}),
     "vector width": ("token values", {"reads": Sequences(vector_width=4)}),
     "vocabulary": ("token classes", {"reads": Sequences(vocab_size=8, multiple=2)}),
     "kind of answers": ("token classes", {"answers": CLASS}),

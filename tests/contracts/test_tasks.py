@@ -63,8 +63,3 @@ def test_a_length_that_does_not_fit_is_refused_naming_what_does(task: Subject) -
 
 def test_loading_twice_brings_the_same_bits(task: Subject) -> None:
     check_same_bits(task)
-
-
-def test_a_task_without_made_data_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(AssertionError, match=r"add one to made_data\.py"):
-        made_for("unheard_of", tmp_path, monkeypatch)

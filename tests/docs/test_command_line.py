@@ -95,7 +95,7 @@ def test_pages_show_commands() -> None:
     [
         ("bench run --models gmlp --sequence 17", UsageError),
         ("bench run --models glmp --seq 17", RequestError),
-        ("bench run --models gmlp --seq 17 --width 64 --params 2M", RequestError),
+        ("bench run --models gmlp --seq 17 --batch 8 --batch-tokens 64", RequestError),
         ("bench run --models gmlp \\\n    --seq x    # a comment", RequestError),
         ("bench runs", LookupError),
         ("bench check results/2000-01-01_cpu", LookupError),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench import catalog
 from bench.measure.model import build_model, cost_of
 from bench.measure.step import build_step
 from bench.planning.budget import Match, NoMatch, Target, match
@@ -22,9 +20,8 @@ from bench.training.inspection import mixing_of
 from bench.training.loop import train
 from bench.training.optimizer import build_optimizer
 from bench.training.weight_maps import TokenLayout
-from models.kernel_regression import Config, KernelRegression, KernelSmoothing, build, cost
+from models.kernel_regression import Config, KernelRegression, KernelSmoothing, build
 from models.layers.shape import Interface, Shape
-from tests.contracts.checks import assert_close_to_largest
 from tests.requested import parse_request
 
 SEQ_LEN = 12
@@ -51,42 +48,10 @@ def points(batch: int = 2, num_observed: int = 7) -> Tensor:
     return torch.stack((x, y * (1 - asked), asked), dim=-1)
 
 
-def by_formula(item: Tensor, bandwidth: float) -> list[float]:
-    """sum K((x - x_i) / h) y_i / sum K((x - x_i) / h) over the observed points, in float64."""
-    rows = item.double().tolist()
-    known = [(x, y) for x, y, asked in rows if asked == 0]
-    found = []
-    for x, _, _ in rows:
-        kernel = [math.exp(-(((x - other) / bandwidth) ** 2) / 2) for other, _ in known]
-        found.append(sum(k * y for k, (_, y) in zip(kernel, known, strict=True)) / sum(kernel))
-    return found
-
-
 def smoothing(model: KernelRegression) -> KernelSmoothing:
     (block,) = model.blocks
     assert isinstance(block, KernelSmoothing)
     return block
-
-
-@pytest.mark.parametrize("bandwidth", ["fixed", "learned"])
-@pytest.mark.parametrize("percent", [30, 100, 250])
-def test_the_answer_is_the_formula(bandwidth: str, percent: int) -> None:
-    data = points()
-    found = build(config(bandwidth=bandwidth, bandwidth_percent=percent))(data)
-    expected = torch.tensor([by_formula(item, percent / 100) for item in data])
-    assert_close_to_largest(found[..., 0], expected.float(), 1e-5)
-    with pytest.raises(AssertionError, match="differs"):
-        assert_close_to_largest(found[..., 0], torch.tensor([by_formula(item, percent / 90) for item in data]), 1e-3)
-
-
-def test_only_observed_values_are_read() -> None:
-    model, data = build(config()), points()
-    asked = data[..., 2] == 1
-    told, moved = data.clone(), data.clone()
-    told[..., 1] = torch.where(asked, 77.0, data[..., 1])
-    moved[..., 1] = torch.where(asked, data[..., 1], data[..., 1] + 1)
-    assert torch.equal(model(told), model(data))
-    assert_close_to_largest(model(moved), model(data) + 1, 1e-6)
 
 
 def test_far_from_every_point_the_nearest_counts() -> None:
@@ -117,12 +82,6 @@ def test_the_weights_are_what_is_summed() -> None:
     assert not torch.allclose(weights[0].T @ data[0, :, 1:2], model(data)[0], atol=1e-2)
 
 
-def test_cost_is_one_product_per_pair() -> None:
-    for bandwidth, params, times in (("fixed", 0, 1), ("learned", 1, 2)):
-        found = cost(config(bandwidth=bandwidth))
-        assert (found.params().at(32), found.flops().at(32), found.train_flops().at(32)) == (params, 2 * 32**2, times * 2 * 32**2)
-
-
 @pytest.mark.parametrize(
     ("interface", "rule"),
     [
@@ -136,12 +95,6 @@ def test_what_are_no_points_is_refused(interface: Interface, rule: str) -> None:
     Config(shape=SHAPE, interface=dataclasses.replace(POINTS, patch_dim=4))
     with pytest.raises(ValueError, match=rule):
         Config(shape=SHAPE, interface=interface)
-
-
-@pytest.mark.parametrize("percent", [0, 9, -1, True])
-def test_a_bandwidth_of_no_width_is_refused(percent: int) -> None:
-    with pytest.raises(ValueError, match="bandwidth_percent must be a whole number from 10 up"):
-        config(bandwidth_percent=percent)
 
 
 def curve(num_epochs: int = 1) -> tuple[TrainingData, Recipe]:
@@ -205,10 +158,3 @@ def test_a_request_with_its_task_is_planned_and_one_without_is_refused_by_the_ru
         request()
     with pytest.raises(RequestError, match="bandwidth must be one of fixed, learned"):
         request(task="curve_fitting", models="kernel_regression+bandwidth=wide")
-
-
-def test_the_catalog_tells_its_options() -> None:
-    assert [(option.name, option.default) for option in catalog.options("kernel_regression")] == [
-        ("bandwidth", "fixed"),
-        ("bandwidth_percent", 100),
-    ]

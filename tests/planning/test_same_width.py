@@ -13,7 +13,7 @@ from bench.planning.jobs import jobs
 from bench.planning.request import needs_task
 from bench.planning.same_width import are_unequal
 from bench.planning.timing import COMPARE, cell_groups
-from bench.spec import CANONICAL, Plan, Recipe, Settings
+from bench.spec import Plan, Recipe, Settings
 from tests.requested import parse_request
 
 
@@ -23,7 +23,6 @@ def planned(**flags: Any) -> Plan:
         "seq": "257,1025",
         "params": "2.5M",
         "depth": "2",
-        "sizing": CANONICAL,
         "metrics": "params,latency",
         **flags,
     }
@@ -64,7 +63,7 @@ def test_otherwise_a_plan_has_no_parts(flags: dict[str, Any]) -> None:
 
 def test_at_one_width_they_read_the_same_and_nothing_is_trained() -> None:
     metrics = "params,latency,accuracy"
-    plan = planned(seq="256", params="180k", sizing="free", task="copy", metrics=metrics)
+    plan = planned(seq="256", params="250k", task="copy", metrics=metrics)
     matched, beside = ([cell.cell for cell in plan.cells if cell.cell.cell_id in part.cells] for part in plan.parts)
     assert [{cell.workload.task for cell in cells} for cells in (matched, beside)] == [{"copy"}, {""}]
     assert {cell.model.interface for cell in beside} == {cell.model.interface for cell in matched}

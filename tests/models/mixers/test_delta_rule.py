@@ -1,7 +1,8 @@
-"""Delta rule: chunks answer as the recurrence over tokens does, alike keys stay exact, and Qwen3-Next's layer gives the same answers."""
+"""Delta rule where numbers are hard: alike keys, long runs, half precision, fresh decays; and Qwen3-Next's layer gives the same answers."""
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from typing import Any
 
@@ -11,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from bench.flop_counter import HAS_FVCORE, count_with_fvcore, count_with_torch
 from bench.peers.transformers import delta_net_mixer
 from models.layers.chunks import join_chunks, split_chunks
+from models.layers.cost import FLOPS_PER_MAC
 from models.layers.shape import Shape
 from models.layers.short_convolution import ShortConvolution
 from models.mixers import delta_rule as rule
-from models.mixers.delta_rule import Config, DeltaRule, build, cost, delta_rule, invert_unit_triangular, unit
-from tests.contracts import checks
+from models.mixers.delta_rule import Config, DeltaRule, build, delta_rule, invert_unit_triangular, unit
 from tests.contracts.checks import assert_close_to_largest, randomise
-from tests.contracts.subjects import mixer_subject
 
 WIDTH, HEADS = 8, 2
 over_causal = pytest.mark.parametrize("causal", [False, True])
@@ -57,25 +58,6 @@ def parts(items: int, n: int, *, channels: int = 5, value_channels: int = 3, dty
     return [query, key / key.norm(dim=-1, keepdim=True), value, strength, (0.5 + decay / 2).log()]
 
 
-@pytest.mark.parametrize(("n", "chunk"), [(1, 16), (2, 16), (5, 16), (16, 16), (17, 16), (32, 16), (50, 16), (50, 32), (70, 64)])
-@over_gated
-def test_chunks_answer_as_the_recurrence_does_in_outputs_and_gradients(n: int, chunk: int, gated: bool) -> None:
-    torch.manual_seed(0)
-    inputs = [part.requires_grad_() for part in parts(3, n)][: 5 if gated else 4]
-    upstream = torch.randn(3, n, 3).double()
-    query, key, value, strength = inputs[:4]
-    found = over_chunks(query, key, value, strength, inputs[4] if gated else None, chunk=chunk)
-    decays = inputs[4].exp() if gated else torch.ones(3, n).double()
-    expected = torch.stack([over_tokens(*item) for item in zip(query, key, value, strength, decays, strict=True)])
-    assert_close_to_largest(found, expected, 1e-12)
-    gradients = (torch.autograd.grad(answers, inputs, upstream, allow_unused=True) for answers in (found, expected))
-    for name, ours, theirs in zip(("query", "key", "value", "strength", "log_decay"), *gradients, strict=False):
-        if n == 1 and name == "log_decay":
-            assert not ours.any()  # nothing is there to decay
-        else:
-            assert_close_to_largest(ours, theirs, 1e-10, name)
-
-
 def mixer(n: int, *, seed: int = 0, **options: Any) -> DeltaRule:
     torch.manual_seed(seed)
     module = build(Config(seq_len=n, width=WIDTH, heads=HEADS, **options)).double()
@@ -83,97 +65,12 @@ def mixer(n: int, *, seed: int = 0, **options: Any) -> DeltaRule:
     return module
 
 
-def by_formula(module: DeltaRule, tokens: Tensor, valid: Tensor) -> Tensor:
-    """`(n, width)`, one item, `(n,)`: the layer, with one head, direction and token after another."""
-    n, channels = len(tokens), WIDTH // HEADS
-    tokens = torch.where(valid[:, None], tokens, 0)
-    found = torch.zeros(n, HEADS, channels).double()
-    qkv = torch.where(valid[:, None], tokens @ module.qkv.weight.T + module.qkv.bias, 0)
-    strengths = 1 / (1 + torch.exp(-tokens @ module.strength.weight.T - module.strength.bias))
-    decays = torch.ones(n, strengths.shape[1]).double()
-    if module.decay is not None:
-        steps = torch.log(1 + torch.exp(tokens @ module.decay.step.weight.T + module.decay.step_bias))
-        decays = torch.exp(-module.decay.log_rate.exp() * steps)
-    for direction, convolve in enumerate(module.convolve):
-        assert isinstance(convolve, ShortConvolution)
-        order = torch.arange(n).flip(0) if direction else torch.arange(n)
-        run, taps = qkv[order], convolve.weight.flip(1) if not direction else convolve.weight
-        mixed = convolve.bias.expand(n, -1)
-        for far in range(taps.shape[1]):
-            mixed = mixed + taps[:, far] * torch.cat((torch.zeros(far, 3 * WIDTH), run))[:n]
-        mixed = mixed / (1 + torch.exp(-mixed))
-        for head in range(HEADS):
-            q, k, v = (mixed[:, part * WIDTH + head * channels :][:, :channels] for part in range(3))
-            q, k = (x / (x.square().sum(dim=1, keepdim=True) + 1e-6).sqrt() for x in (q, k))
-            place = direction * HEADS + head
-            strength = torch.where(valid, strengths[:, place], 0)[order]
-            decay = torch.where(valid, decays[:, place], 1)[order]
-            found[order, head] = found[order, head] + over_tokens(q / channels**0.5, k, v, strength, decay)
-    normed = module.norm * found / (found.square().mean(dim=-1, keepdim=True) + 1e-6).sqrt()
-    gate = tokens @ module.gate.weight.T + module.gate.bias
-    answers: Tensor = module.project(normed.flatten(1) * gate / (1 + torch.exp(-gate)))
-    return answers
-
-
-@pytest.mark.parametrize(("n", "conv_width"), [(3, 4), (16, 4), (37, 3)])
-@pytest.mark.parametrize("padding", [False, True])
-@over_causal
-@over_gated
-def test_the_layer_answers_as_its_formula_in_outputs_and_gradients(
-    n: int, conv_width: int, padding: bool, causal: bool, gated: bool
-) -> None:
-    module = mixer(n, chunk=16, conv_width=conv_width, causal=causal, gated=gated)
-    tokens, upstream = torch.randn(2, 2, n, WIDTH).double()
-    valid = torch.rand(2, n) < 0.7 if padding else torch.ones(2, n, dtype=torch.bool)
-    valid[:, 1] = True
-    junk = tokens.masked_fill(~valid[..., None], float("nan")).requires_grad_()
-    found = module(junk, valid if padding else None)[valid]
-    plain = tokens.requires_grad_()
-    expected = torch.stack([by_formula(module, item, among) for item, among in zip(plain, valid, strict=True)])[valid]
-    assert_close_to_largest(found, expected, 1e-11)
-    places = list(dict(module.named_parameters()))
-    ours = torch.autograd.grad(found, [junk, *module.parameters()], upstream[valid])
-    theirs = torch.autograd.grad(expected, [plain, *module.parameters()], upstream[valid])
-    for name, one, other in zip(("tokens", *places), ours, theirs, strict=True):
-        assert_close_to_largest(one, other, 1e-9, name)
-
-
 @settings(max_examples=10)
 @given(n=st.integers(1, 70), seed=st.integers(0, 2**32 - 1))
-@pytest.mark.parametrize("chunk", [16, 32, 64])
-def test_the_chunk_changes_no_answer(chunk: int, n: int, seed: int) -> None:
-    module, whole = (mixer(n, chunk=size, seed=seed) for size in (chunk, 128))
+def test_the_chunk_changes_no_answer(n: int, seed: int) -> None:
+    module, whole = (mixer(n, chunk=size, seed=seed) for size in (16, 128))
     tokens = torch.randn(2, n, WIDTH).double()
     assert_close_to_largest(module(tokens), whole(tokens), 1e-10)
-
-
-@settings(max_examples=10)
-@given(place=st.integers(1, 39), seed=st.integers(0, 2**32 - 1))
-def test_a_later_token_changes_no_earlier_answer_in_any_chunk(place: int, seed: int) -> None:
-    torch.manual_seed(seed)
-    tokens = torch.randn(1, 40, WIDTH).double()
-    other = tokens.clone()
-    other[:, place] += 1
-    for causal in (False, True):
-        module = mixer(40, chunk=16, causal=causal, gated=False, seed=seed)
-        changed = (module(tokens) != module(other)).any(dim=-1)[0]
-        assert changed[place:].all()
-        assert changed[:place].any() != causal
-
-
-@over_causal
-def test_several_chunks_keep_the_contracts(causal: bool) -> None:
-    subject, answering = (mixer_subject("delta_rule", {"chunk": 16, "causal": causal}, pooled=pooled) for pooled in (True, False))
-    for n in (17, 257):
-        checks.check_flops(subject, n)
-        checks.check_train_flops(subject, n)
-    checks.check_profiled_flops(subject, 40)
-    checks.check_one_polynomial(subject)
-    checks.check_gradients(subject)
-    checks.check_mixing(answering)
-    checks.check_all_valid(answering)
-    checks.check_padding(answering, seed=0)
-    checks.check_cut(answering, seed=0)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 16, 17, 64])
@@ -260,54 +157,6 @@ def test_a_state_in_bf16_would_lose_small_changes(gated: bool) -> None:
     assert found[0, -1].double().mean().item() == pytest.approx(expected, rel=0.02)
 
 
-def macs(n: int, **options: Any) -> dict[str, int]:
-    return {term.name: term.macs.at(n) for term in cost(Config(seq_len=n, width=WIDTH, heads=HEADS, **options)).terms}
-
-
-@pytest.mark.parametrize("directions", [1, 2])
-def test_products_within_three_chunks_and_with_the_state_between_them(directions: int) -> None:
-    """40 tokens fill up 3 chunks of 16, and 2 of them follow another; 8 channels are 2 heads of 4."""
-    found = macs(40, chunk=16, causal=directions == 1)
-    in_one = {
-        "convolution": 40 * 24 * 4,
-        "strength": 40 * 8 * 2,
-        "decay": 40 * 8 * 2,
-        "overlaps": 3 * 16 * 16 * 8,
-        "scores": 3 * 16 * 16 * 8,
-        # per chunk and head: 4 pairs of blocks of two, 2 of four and 1 of eight
-        "inverse": 3 * 2 * (4 * 2 * 2**3 + 2 * 2 * 4**3 + 2 * 8**3),
-        "changes": 3 * 16 * 16 * 8,
-        "weighted_sum": 3 * 16 * 16 * 8,
-        "erasing": 2 * 16 * 16 * 8,
-        "erased": 2 * 16 * 8 * 4,
-        "written": 2 * 16 * 8 * 4,
-        "answers": 3 * 16 * 8 * 4,
-    }
-    shared = {"qkv": 40 * 8 * 24, "norm": 0, "gate": 40 * 8 * 8, "project": 40 * 8 * 8}
-    assert found == {name: directions * value for name, value in in_one.items()} | shared
-
-
-def test_one_chunk_has_no_state_and_is_filled_up_for_the_inverse() -> None:
-    found = macs(5, causal=True, gated=False)
-    within = dict.fromkeys(("overlaps", "scores", "changes", "weighted_sum"), 5 * 5 * 8)
-    linears = {"qkv": 5 * 8 * 24, "strength": 5 * 8 * 2, "gate": 5 * 8 * 8, "project": 5 * 8 * 8}
-    # the inverse of 8 x 8: 2 pairs of blocks of two and 1 of four
-    assert found == within | linears | {"convolution": 5 * 24 * 4, "inverse": 2 * (2 * 2 * 2**3 + 2 * 4**3), "norm": 0}
-    assert [macs(n)["inverse"] for n in (1, 2, 3)] == [0, 0, 2 * 2 * 2 * 2**3]
-
-
-def test_cost_is_linear_in_n_beyond_one_chunk() -> None:
-    assert [len(cost(Config(seq_len=n, width=WIDTH)).macs().coefficients) for n in (65, 65_537)] == [2, 2]
-
-
-@pytest.mark.parametrize(("causal", "gated", "states"), [(True, True, 2), (False, True, 4), (False, False, 4)])
-def test_each_direction_has_its_own_convolution_strengths_and_decays(causal: bool, gated: bool, states: int) -> None:
-    found = cost(Config(seq_len=17, width=8, heads=2, causal=causal, gated=gated)).params().at(17)
-    linears = 8 * 24 + 24 + 2 * (8 * 8 + 8) + 4
-    convolutions = states // 2 * (24 * 4 + 24)
-    assert found == linears + convolutions + states * (8 + 1) + (states * (8 + 2) if gated else 0)
-
-
 @pytest.mark.parametrize(("rates", "steps"), [((1.0, 16.0), (1e-3, 1e-1)), ((3.0, 3.0), (0.5, 0.5))])
 def test_fresh_rates_and_steps_lie_in_their_ranges(
     rates: tuple[float, float], steps: tuple[float, float], monkeypatch: pytest.MonkeyPatch
@@ -346,32 +195,6 @@ def qwen() -> Any:
         return pytest.importorskip(
             "transformers.models.qwen3_next.modeling_qwen3_next", reason="the peer needs transformers: pip install transformers"
         )
-
-
-@pytest.mark.parametrize("form", ["torch_chunk_gated_delta_rule", "torch_recurrent_gated_delta_rule"])
-@pytest.mark.parametrize("n", [5, 64, 150])
-@over_gated
-def test_transformers_rule_gives_the_same_answers(qwen: Any, form: str, n: int, gated: bool) -> None:
-    torch.manual_seed(0)
-    query, key, value, strength, log_decay = (
-        part.requires_grad_() for part in parts(2 * HEADS, n, channels=16, value_channels=12, dtype=torch.float32)
-    )
-    upstream = torch.randn(2 * HEADS, n, 12)
-
-    def per_head(numbers: Tensor) -> Tensor:
-        """`(batch x heads, n, ...)` -> `(batch, n, heads, ...)`."""
-        split: Tensor = numbers.unflatten(0, (2, HEADS))
-        return split.transpose(1, 2)
-
-    decays = log_decay if gated else torch.zeros_like(log_decay)
-    inputs = [query, key, value, strength] + [log_decay] * gated
-    theirs, _ = getattr(qwen, form)(*map(per_head, (query, key, value, decays, strength)))
-    ours = over_chunks(query * 16**-0.5, key, value, strength, log_decay if gated else None, chunk=64)
-    assert_close_to_largest(per_head(ours), theirs, 1e-5)
-    for one, other in zip(
-        torch.autograd.grad(ours, inputs, upstream), torch.autograd.grad(theirs, inputs, per_head(upstream)), strict=True
-    ):
-        assert_close_to_largest(one, other, 1e-5)
 
 
 @pytest.mark.parametrize("n", [5, 150])
@@ -415,3 +238,14 @@ def _copy_weights(peer: Any, module: DeltaRule) -> None:
         (module.project.weight, peer.out_proj.weight),
     ):
         ours.copy_(theirs)
+
+
+@pytest.mark.usefixtures("qwen")
+def test_the_layers_of_transformers_compute_a_last_state_that_fvcore_does_not_see() -> None:
+    from bench.peers.transformers import gated_delta_net
+
+    shape, chunk, channels = Shape(seq_len=130, width=32, depth=2, heads=2, ffn_width=64), 64, 16
+    peer = gated_delta_net(**dataclasses.asdict(shape), patch_dim=48, num_classes=10, input="patches", vocab_size=256)
+    patches = torch.randn(2, 130, 48)
+    unread = FLOPS_PER_MAC * 2 * shape.depth * shape.heads * chunk * channels**2
+    assert not HAS_FVCORE or count_with_torch(peer, patches).flops == count_with_fvcore(peer, patches) + unread

@@ -15,15 +15,6 @@ def drawn(*sizes: int, seed: int = 0) -> Tensor:
     return torch.randn(*sizes, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def formula(scores: Tensor, lengths: Tensor) -> Tensor:
-    """Each row over its own first keys: `lengths` holds one number per row, `(batch, queries)`."""
-    weights = torch.zeros_like(scores)
-    for item, row in torch.cartesian_prod(*(torch.arange(size) for size in scores.shape[:2])):
-        exponentials = scores[item, row, : lengths[item, row]].exp()
-        weights[item, row, : lengths[item, row]] = exponentials / exponentials.sum()
-    return weights
-
-
 def test_a_length_per_item_or_per_query_allows_the_first_keys() -> None:
     per_item = length_mask(torch.tensor([1, 3]), 3)
     assert per_item.tolist() == [[[True, False, False]], [[True, True, True]]]
@@ -32,9 +23,6 @@ def test_a_length_per_item_or_per_query_allows_the_first_keys() -> None:
         [[False, False, False], [True, True, False]],
         [[True, True, True], [True, False, False]],
     ]
-
-
-def test_causal_lengths_are_the_lower_triangle() -> None:
     assert torch.equal(length_mask(causal_lengths(5, torch.device("cpu")), 5)[0], torch.ones(5, 5, dtype=torch.bool).tril())
 
 
@@ -43,40 +31,23 @@ def test_a_token_reads_itself_whatever_else_it_may() -> None:
     assert reading_itself(mask).tolist() == [[True, True, False], [False, True, False], [True, False, True]]
 
 
-@pytest.mark.parametrize(
-    ("lengths", "rule"),
-    [
-        (torch.tensor(3), "lengths must be one per item or one per query"),
-        (torch.ones(2, 3, 4, dtype=torch.long), "lengths must be one per item or one per query"),
-        (torch.tensor([1.0, 2.0]), "lengths must be whole numbers"),
-        (torch.tensor([True, False]), "lengths must be whole numbers"),
-    ],
-)
-def test_lengths_that_say_something_else_are_refused(lengths: Tensor, rule: str) -> None:
-    with pytest.raises(ValueError, match=rule):
+@pytest.mark.parametrize("lengths", [torch.tensor(3), torch.ones(2, 3, 4, dtype=torch.long), torch.tensor([1.0]), torch.tensor([True])])
+def test_lengths_that_say_something_else_are_refused(lengths: Tensor) -> None:
+    with pytest.raises(ValueError, match="lengths must be"):
         length_mask(lengths, 3)
 
 
 @settings(max_examples=20)
-@given(batch=st.integers(1, 3), queries=st.integers(1, 5), keys=st.integers(1, 6), per_query=st.booleans(), seed=st.integers(0, 2**31))
-def test_weights_are_a_softmax_over_the_valid_keys(batch: int, queries: int, keys: int, per_query: bool, seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    lengths = torch.randint(1, keys + 1, (batch, queries) if per_query else (batch,), generator=generator)
-    scores = drawn(batch, queries, keys, seed=seed)
-    of_rows = lengths if per_query else lengths[:, None].expand(batch, queries)
-    weights = masked_softmax(scores, length_mask(lengths, keys))
-    assert torch.allclose(weights, formula(scores, of_rows), atol=1e-12)
-
-
-def test_without_a_mask_every_key_counts() -> None:
-    scores = drawn(2, 3, 4)
-    assert torch.allclose(masked_softmax(scores, None), formula(scores, torch.full((2, 3), 4)), atol=1e-12)
-
-
-@pytest.mark.parametrize("junk", [1e30, float("inf"), float("nan"), -float("inf")])
-def test_what_masked_scores_hold_changes_no_weight(junk: float) -> None:
-    scores, mask = drawn(2, 3, 4), length_mask(torch.tensor([[1, 2, 3], [4, 1, 2]]), 4)
-    assert torch.equal(masked_softmax(scores.masked_fill(~mask, junk), mask), masked_softmax(scores, mask))
+@given(batch=st.integers(1, 3), queries=st.integers(1, 5), keys=st.integers(1, 6), seed=st.integers(0, 2**31))
+def test_weights_are_a_softmax_over_the_valid_keys_whatever_the_others_hold(batch: int, queries: int, keys: int, seed: int) -> None:
+    lengths = torch.randint(1, keys + 1, (batch, queries), generator=torch.Generator().manual_seed(seed))
+    scores, mask = drawn(batch, queries, keys, seed=seed), length_mask(lengths, keys)
+    expected = torch.zeros_like(scores)
+    for item, row in torch.cartesian_prod(torch.arange(batch), torch.arange(queries)):
+        exponentials = scores[item, row, : lengths[item, row]].exp()
+        expected[item, row, : lengths[item, row]] = exponentials / exponentials.sum()
+    for junk in (1e30, float("inf"), float("nan"), -float("inf")):
+        assert torch.allclose(masked_softmax(scores.masked_fill(~mask, junk), mask), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
