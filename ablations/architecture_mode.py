@@ -21,7 +21,7 @@ Source: arXiv 1706.03762, Sec. 3 (encoder-decoder); arXiv 1409.0473 (additive at
 Cost: an hour on one CPU thread; about ten minutes on a GPU (estimate); two minutes with --quick on a CPU.
 """
 
-from bench.spec import Ablation, Arm, Grid, Prediction
+from bench.questions import Ablation, Arm, Grid, Prediction
 
 DECODER = "metaformer+mixer=attention:causal=true+positions=sinusoidal+residual=post+activation=relu"
 REVERSE, COPY, LONGER, COST, CURVE = "reverse", "copy", "shorter to longer", "cost against n", "curve"

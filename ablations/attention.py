@@ -16,7 +16,7 @@ Deep Learning, Sec. 11.3 (masked softmax, additive scoring).
 Cost: half an hour on one CPU thread; about ten minutes on a GPU (estimate); two minutes with --quick on a CPU.
 """
 
-from bench.spec import Ablation, Arm, Grid, Prediction
+from bench.questions import Ablation, Arm, Grid, Prediction
 
 IMAGES, MEMORY, BACKENDS, MASKS = "digits", "copy from n / 2 tokens away", "backends", "masks"
 

@@ -31,7 +31,7 @@ minutes with --quick on a CPU.
 
 import dataclasses
 
-from bench.spec import Ablation, Arm, Grid, Prediction
+from bench.questions import Ablation, Arm, Grid, Prediction
 
 RECALL, COPY, IMAGES, QUESTIONS, COST = "associative recall", "copy from n / 2 tokens away", "images", "questions", "cost against n"
 SHORT, LONG = 64, 256

@@ -22,7 +22,7 @@ Cost: some fourteen minutes on an H100 (estimate); on a CPU small models rehears
 without, and no time of theirs says anything about a GPU.
 """
 
-from bench.spec import Ablation, Arm, Grid, Prediction
+from bench.questions import Ablation, Arm, Grid, Prediction
 
 GATES, KERNELS, HEADLINE = "gates", "attention kernels", "headline"
 LARGE, CIFAR, PUBLISHED, EXPLICIT = "51M on CIFAR-10", "4M on CIFAR-10", "published", "explicit attention"

@@ -17,7 +17,7 @@ Source: arXiv 2105.08050, Table 1 (gMLP-S); arXiv 2012.12877, Table 1 (DeiT-S).
 Cost: five to ten minutes on one CPU thread; about two on a GPU (estimate); a minute with --quick on a CPU.
 """
 
-from bench.spec import Ablation, Arm, Grid, Prediction
+from bench.questions import Ablation, Arm, Grid, Prediction
 
 SAME_WIDTH, SAME_PARAMETERS, PUBLISHED = "same width at every n", "same parameters", "published"
 GMLP, FUSED, EXPLICIT = "gMLP", "fused attention", "explicit attention"

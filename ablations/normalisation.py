@@ -12,7 +12,7 @@ inside the residual); Dive into Deep Learning, Sec. 11.7.
 Cost: ten minutes on one CPU thread; about as long on a GPU (estimate); a minute with --quick on a CPU.
 """
 
-from bench.spec import Ablation, Arm, Grid, Prediction
+from bench.questions import Ablation, Arm, Grid, Prediction
 
 SHALLOW, DEEP, KINDS = "2 blocks", "8 blocks", "kind of norm and activation"
 LOW, USUAL, HIGH = "0.0005", "0.002", "0.008"

@@ -15,7 +15,7 @@ torch.nn.TransformerEncoder. arXiv 2105.08050 (gMLP), 2010.11929 (ViT), 2012.128
 Cost: about an hour on one CPU thread; about three on a GPU, mostly compiling (estimate); three minutes with --quick on a CPU.
 """
 
-from bench.spec import LOWER, Ablation, Arm, Grid, Prediction
+from bench.questions import LOWER, Ablation, Arm, Grid, Prediction
 
 CPU_ENGINES = {"infer": "onednn", "train": "onednn"}
 CUDA_ENGINES = {"infer": "graph", "train": "compile"}

@@ -13,7 +13,7 @@ Source: arXiv 1706.03762, Sec. 3.5 and Table 3 (E); arXiv 2105.08050, Sec. 2 (gM
 Cost: half an hour on one CPU thread; about as long on a GPU (estimate); a minute with --quick on a CPU.
 """
 
-from bench.spec import Ablation, Arm, Grid, Prediction
+from bench.questions import Ablation, Arm, Grid, Prediction
 
 IMAGES, MEMORY = "digits", "copy"
 COMMON = {"depth": "2", "metrics": "params,flops,accuracy", "batch": "32"}

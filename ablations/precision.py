@@ -11,7 +11,7 @@ Cost: twenty minutes on one CPU thread, with CIFAR-10 (needs --data-root); some 
 with --quick on a CPU.
 """
 
-from bench.spec import Ablation, Arm, Grid, Prediction
+from bench.questions import Ablation, Arm, Grid, Prediction
 
 PHOTOGRAPHS, DIGITS = "photographs", "digits"
 FAMILIES = {"gMLP": "gmlp", "ViT": "vit", "Transformer": "transformer"}

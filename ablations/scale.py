@@ -10,7 +10,7 @@ Cost: half an hour on one CPU thread; more than an hour on a GPU (CIFAR-10, need
 --quick on a CPU.
 """
 
-from bench.spec import Ablation, Arm, Grid, Prediction
+from bench.questions import Ablation, Arm, Grid, Prediction
 
 SIZE, DEPTH = "parameters", "depth at fixed parameters"
 FAMILIES = ("gmlp", "vit", "transformer")

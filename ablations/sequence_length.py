@@ -20,7 +20,7 @@ attention); docs/decisions/0010 (how the answers are drawn).
 Cost: about an hour on one CPU thread; many hours on a GPU (estimate); about two minutes with --quick on a CPU.
 """
 
-from bench.spec import Ablation, Arm, Grid
+from bench.questions import Ablation, Arm, Grid
 
 FAMILIES = "gmlp,vit,transformer"
 ALL = f"{FAMILIES},metaformer+mixer=linear_attention,metaformer+mixer=window_attention,metaformer+mixer=depthwise_convolution"

@@ -23,7 +23,7 @@ Cost: half an hour on one CPU thread; two hours on a GPU (estimate); both with C
 --quick on a CPU.
 """
 
-from bench.spec import Ablation, Arm, Grid, Prediction
+from bench.questions import Ablation, Arm, Grid, Prediction
 
 IMAGES, PHOTOGRAPHS, HOT = "digits", "photographs", "five times the learning rate"
 

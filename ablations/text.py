@@ -17,7 +17,7 @@ Cost: four hours on one CPU thread; six on a GPU (estimate); both with data (nee
 on a CPU, less without data.
 """
 
-from bench.spec import Ablation, Arm, Grid, Prediction
+from bench.questions import Ablation, Arm, Grid, Prediction
 
 NESTED, TREC, SST2, IMDB, MASKED = "nested expressions", "TREC", "SST-2", "IMDb", "masked tokens"
 

@@ -24,7 +24,7 @@ Cost: three quarters of an hour on one CPU thread; about twenty minutes on a GPU
 a CPU.
 """
 
-from bench.spec import Ablation, Arm, Grid, Prediction
+from bench.questions import Ablation, Arm, Grid, Prediction
 
 IMAGES, MEMORY, COST = "images", "copy from n / 2 tokens away", "cost against n"
 SHORT, MIDDLE, LONG = 16, 32, 64

@@ -27,7 +27,7 @@ GPU (estimate); both with CIFAR-10 (needs --data-root). A minute with --quick on
 import dataclasses
 from collections.abc import Mapping
 
-from bench.spec import Ablation, Arm, Grid, Prediction
+from bench.questions import Ablation, Arm, Grid, Prediction
 
 ADDED, REMOVED, WHOLE = "added to the basic recipe", "removed from the full recipe", "the whole training set"
 VIT, STEM = "vit", "vit+stem=convolution"

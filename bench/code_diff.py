@@ -21,9 +21,10 @@ from bench.intervals import LEVEL, Interval
 from bench.planning.fields import flags_of, read
 from bench.planning.request import Request
 from bench.planning.timing import LATENCY
+from bench.questions import Question
 from bench.running.revisions import Revision, checked_out, find_revision
 from bench.running.timings import ratio_of
-from bench.spec import Part, Plan, PlannedArm, PlannedCell, Question, RequestError
+from bench.spec import Part, Plan, PlannedArm, PlannedCell, RequestError
 
 if TYPE_CHECKING:
     from bench.analysis.diff import Bound

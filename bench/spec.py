@@ -1,13 +1,12 @@
-"""The frozen dataclasses that flow from flags to records.
+"""The frozen dataclasses that flow from flags to records: what is hashed or stored per cell and job.
 
 - A `Cell` is one configuration: a model (`ModelSpec`) and a workload (`Workload`). Users read "configuration".
 - A `Plan` lists cells (`PlannedCell`), combinations that cannot run (`Skipped`), `Settings`, and a training `Recipe`.
 - A `Part` groups cells that were requested together. Its arms (`PlannedArm`) are the variants that it compares.
 - A plan becomes `Job`s. Each job runs in one process, and its `Outcome` is stored as a `Record`.
 - A latency job runs once per round; `Job.repeat` is the number of the round.
-- An `Ablation` is a question whose plan is written in a file of `ablations/`, as `Grid`s of command-line flags.
 
-In all docstrings n is the sequence length. Imports no torch.
+What a plan asks is in `bench.questions`. In all docstrings n is the sequence length. Imports no torch.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bench.questions import Question
 from bench.serialize import canonical_json, content_id, id_of_text
 from models.layers.cost import Cost, Term
 from models.layers.dropout import DEFAULT_PLACES, DROPOUT_PLACES
@@ -49,9 +49,6 @@ AUGMENTATIONS = ("crop", "flip", "randaugment", "mixup", "cutmix", "erasing")
 NO_TEACHER = "none"
 TEACHERS = (NO_TEACHER, "convolution")
 DISTILLATIONS = ("soft", "hard")
-
-HIGHER, LOWER, EQUAL = "higher", "lower", "equal"
-EXPECTATIONS = (HIGHER, LOWER, EQUAL)
 
 MEASURED = "measured"
 PREDICTED = "predicted"
@@ -260,174 +257,6 @@ class Part:
     arms: tuple[PlannedArm, ...] = field(default=(), metadata=ADDED_LATER)
     baseline: str = field(default="", metadata=ADDED_LATER)
     metrics: tuple[str, ...] = field(default=(), metadata=ADDED_LATER)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measure:
-    """A quantity in which arms are compared.
-
-    `title`: its name in a comparison.
-    `is_ratio`: True if compared as a ratio of costs, False as a difference.
-    `timed`: whether timing noise affects it.
-    `value`: its name for a single arm; empty if equal to `title`.
-    `in_points`: whether differences are written in points, hundredths.
-    """
-
-    name: str
-    title: str
-    is_ratio: bool
-    timed: bool = False
-    value: str = ""
-    in_points: bool = False
-
-    @property
-    def unit(self) -> str:
-        """Return `ratio` or `difference`."""
-        return "ratio" if self.is_ratio else "difference"
-
-
-MEASURES = {
-    measure.name: measure
-    for measure in (
-        Measure(name="accuracy", title="accuracy", is_ratio=False, in_points=True),
-        Measure(name="exact_accuracy", title="exact sequences", is_ratio=False, in_points=True),
-        Measure(name="score", title="minus squared error", is_ratio=False, value="R2"),
-        Measure(name="perplexity", title="perplexity", is_ratio=True),
-        Measure(name="params", title="parameters", is_ratio=True),
-        Measure(name="flops", title="FLOPs", is_ratio=True),
-        Measure(name="latency_ms", title="latency", is_ratio=True, timed=True),
-        Measure(name="activation_bytes", title="activations", is_ratio=True),
-        Measure(name="train_flops", title="training FLOPs", is_ratio=True),
-    )
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prediction:
-    """The effect that an ablation expects between two arms.
-
-    `part`: name of the part.
-    `arm`: name of the arm.
-    `against`: the other arm; empty for the part's baseline.
-    `measure`: a name in MEASURES.
-    `expected`: `higher` or `lower` by more than `by`, or `equal` within `by`.
-    `by`: the smallest effect that counts: a difference in accuracy or score, or a fraction of a cost ratio (0.05 is 5 %).
-    `seq_len`: the length it holds for; None for every length.
-    `because`: the reason.
-    `device`: the device that it is for, such as `cpu`; empty for any. A run on another device does not judge it.
-
-    Raises ValueError if `expected` is unknown or `by` is negative.
-    """
-
-    part: str
-    arm: str
-    against: str = ""
-    measure: str = "accuracy"
-    expected: str
-    by: float = 0.0
-    seq_len: int | None = None
-    because: str = ""
-    device: str = field(default="", metadata=ADDED_LATER)
-
-    def __post_init__(self) -> None:
-        require_one_of("expected", self.expected, EXPECTATIONS)
-        if self.by < 0:
-            raise ValueError(f"by must be zero or more, not {self.by:g}")
-
-
-POOLED = "pooled unless one stands out"
-"""Pool the seed spread of a part's arms, unless one arm differs.
-
-See docs/decisions/0014.
-"""
-ONE_INTERVAL = (
-    "seeds unpaired, test items paired, rounds paired; variances of seeds and items add; Student's t, degrees of freedom by Satterthwaite; "
-    "joint 95 % over all effects on one measure"
-)
-"""Pool seeds and test items, or rounds, into one interval per effect.
-
-See docs/decisions/0007 and 0012.
-"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Question:
-    """The question that a plan answers, from a file in `ablations/`.
-
-    `text`: the question, the first line of the file's docstring.
-    `statement`: the rest of that docstring, with prediction and source.
-    `predictions`: the effects that are expected.
-    `seed_spread`: how the spread over seeds is estimated (POOLED); empty in older plans.
-    `interval`: how seeds, test items and rounds become one interval (ONE_INTERVAL); empty in older plans.
-    """
-
-    text: str
-    statement: str
-    predictions: tuple[Prediction, ...] = ()
-    seed_spread: str = field(default="", metadata=ADDED_LATER)
-    interval: str = field(default="", metadata=ADDED_LATER)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Arm:
-    """One variant of a grid.
-
-    `flags`: flags that replace the grid's own, by name.
-    `facts`: facts known before measuring (see `PlannedArm`).
-    """
-
-    name: str
-    flags: Mapping[str, str] = field(default_factory=dict)
-    facts: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Grid:
-    """One part of an ablation, written as command-line flags.
-
-    `flags`: text of each flag, by name with underscores.
-    `arms`: variants; the grid is planned once for each.
-    `baseline`: name of the arm that the others are compared with; empty for the first.
-
-    Raises ValueError if two arms share a name or the baseline is not an arm.
-    """
-
-    name: str
-    flags: Mapping[str, str]
-    arms: tuple[Arm, ...] = ()
-    baseline: str = ""
-
-    def __post_init__(self) -> None:
-        names = [arm.name for arm in self.arms]
-        if len(set(names)) < len(names):
-            raise ValueError(f"the arms of grid {self.name!r} must have different names, not {', '.join(names)}")
-        if self.baseline and self.baseline not in names:
-            raise ValueError(f"the baseline of grid {self.name!r} must be one of {', '.join(names)}, not {self.baseline!r}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ablation:
-    """The grids that answer a question; each file in `ablations/` defines one.
-
-    `cpu`, `cuda`: grids of a full run on that kind of device.
-    `quick`: grids of a first look, on any device.
-    `predictions`: the effects that are expected.
-    `rounds`: timing rounds of a full run.
-    `seeds`: training seeds of a full run.
-    `sample_s`: sampling time of one latency job in a full run, in seconds.
-    `growth`: see `Settings`.
-    `lr_trials`: learning rates tried per trained model of a full run; 0 tunes nothing.
-    """
-
-    cpu: tuple[Grid, ...]
-    cuda: tuple[Grid, ...]
-    quick: tuple[Grid, ...]
-    predictions: tuple[Prediction, ...] = ()
-    rounds: int = 7
-    seeds: int = 3
-    sample_s: float = 1.0
-    growth: bool = True
-    lr_trials: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

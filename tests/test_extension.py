@@ -72,7 +72,7 @@ Source: none.
 Cost: seconds on a CPU; a GPU the same.
 """
 
-from bench.spec import Ablation, Arm, Grid, Prediction
+from bench.questions import Ablation, Arm, Grid, Prediction
 
 SMALL = {"task": "digits", "seq": "17", "width": "16", "heads": "2", "metrics": "params,flops,accuracy", "epochs": "1"}
 ARMS = (

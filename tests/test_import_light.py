@@ -26,6 +26,7 @@ LIGHT_MODULES = (
     "bench.running.store",
     "bench.planning.request",
     "bench.training.weight_maps",
+    "bench.questions",
     "bench.spec",
     "bench.running.table",
     "bench.console",

@@ -11,7 +11,8 @@ from bench import cli
 from bench.analysis.peers import BEST_ARM, OURS
 from bench.planning.ablation import ablation_of, plan_ablation
 from bench.planning.request import Request
-from bench.spec import Ablation, Arm, Grid, Prediction, RequestError
+from bench.questions import Ablation, Arm, Grid, Prediction
+from bench.spec import RequestError
 
 PEERS = "peers"
 FLAGS = {"width": "32", "depth": "1", "ffn_width": "64", "seq": "17,65", "input": "images", "metrics": "params"}

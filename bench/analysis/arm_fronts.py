@@ -13,7 +13,8 @@ from typing import Any
 from bench.analysis.effects import QUALITIES, Effect
 from bench.intervals import Interval
 from bench.numbers import is_empty
-from bench.spec import MEASURES, Part, Prediction
+from bench.questions import MEASURES, Prediction
+from bench.spec import Part
 
 MIN_ARMS = 3
 """Fewer arms are compared by their effects alone."""

@@ -19,8 +19,9 @@ from bench.analysis.seed_spread import MIN_SPREAD_SEEDS, SeedSpread, seed_spread
 from bench.analysis.significance import ONE_SEED, ScoreDifference, Scores, compare_scores, holm, t_test, unpaired_test
 from bench.intervals import LEVEL, Interval, joint_level, round_mean
 from bench.numbers import is_empty
+from bench.questions import MEASURES, Measure, Prediction
 from bench.running.timings import Timings
-from bench.spec import AUTO, MEASURES, NO_ATTENTION, Measure, Part, Prediction
+from bench.spec import AUTO, NO_ATTENTION, Part
 
 PLACE_KEYS = ("seq_len", "budget", "task", "phase", "engine", "dtype", "batch_size", "attention", "model", "recipe")
 """Columns that distinguish the cells of one arm.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from bench.analysis.claims import UNDECIDED, Claim, Estimate, Verdict, answer_of, answer_to_all
 from bench.analysis.effects import Contrast, Effect, place_text
 from bench.intervals import Interval
-from bench.spec import EQUAL, HIGHER, MEASURES, Prediction
+from bench.questions import EQUAL, HIGHER, MEASURES, Prediction
 
 
 def claim_of(prediction: Prediction) -> Claim:

@@ -33,11 +33,12 @@ from bench.analysis.trust import Finding, findings
 from bench.analysis.verdicts import judge
 from bench.planning.timing import GROWTH, compared_lengths
 from bench.planning.tuning import trainings_of
+from bench.questions import Prediction
 from bench.running.merge import merge_runs, rows_of_runs
 from bench.running.store import StoredRun, superseded
 from bench.running.table import SeedScores, control_of, is_extended, item_scores_of, num_missing, times_of
 from bench.running.timings import Timings
-from bench.spec import MEASURED, Plan, Prediction, Record
+from bench.spec import MEASURED, Plan, Record
 
 
 @dataclass(frozen=True, kw_only=True)

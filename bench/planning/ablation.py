@@ -17,19 +17,8 @@ from bench.planning.request import Request, checked, needs_task
 from bench.planning.settings import recipe_of, settings_of
 from bench.planning.tuning import ACCURACY
 from bench.planning.values import several, whole_number
-from bench.spec import (
-    ONE_INTERVAL,
-    POOLED,
-    Ablation,
-    Arm,
-    Grid,
-    Plan,
-    Question,
-    Recipe,
-    RequestError,
-    Settings,
-    Skipped,
-)
+from bench.questions import ONE_INTERVAL, POOLED, Ablation, Arm, Grid, Question
+from bench.spec import Plan, Recipe, RequestError, Settings, Skipped
 from bench.tasks import require_data
 
 if TYPE_CHECKING:
@@ -144,7 +133,7 @@ def _require_known(name: str, ablation: Ablation) -> None:
 
     Such a prediction could never be answered.
     """
-    from bench.spec import MEASURES
+    from bench.questions import MEASURES
 
     arms = {(grid.name, arm.name) for grid in (*ablation.cpu, *ablation.cuda, *ablation.quick) for arm in grid.arms}
     file = f"ablations/{name}.py"

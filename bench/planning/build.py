@@ -18,21 +18,8 @@ from bench.planning.request import ModelRequest, Request
 from bench.planning.same_width import policy_of, same_width
 from bench.planning.sizing import SizedModel, resolve_models, sizing_of, suggested_flags
 from bench.planning.timing import COMPARE, cell_groups
-from bench.spec import (
-    NO_ATTENTION,
-    Cell,
-    ModelSpec,
-    Part,
-    Plan,
-    PlannedArm,
-    PlannedCell,
-    Question,
-    Recipe,
-    RequestError,
-    Settings,
-    Skipped,
-    Workload,
-)
+from bench.questions import Question
+from bench.spec import NO_ATTENTION, Cell, ModelSpec, Part, Plan, PlannedArm, PlannedCell, Recipe, RequestError, Settings, Skipped, Workload
 
 MAX_NAME = 150
 HAS_SIZE = "has a size"

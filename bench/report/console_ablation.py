@@ -9,9 +9,9 @@ from bench import console
 from bench.analysis.claims import Verdict
 from bench.analysis.effects import QUALITIES, Effect, place_text
 from bench.analysis.study import Study
+from bench.questions import MEASURES, Question
 from bench.report.sections.ablation import effect_table
 from bench.report.sections.verdicts import estimate_text, interval_text
-from bench.spec import MEASURES, Question
 
 MAX_ROWS = 20
 """Most configurations of which each has a row."""

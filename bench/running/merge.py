@@ -16,9 +16,10 @@ from bench import catalog
 from bench.measure.hosts import disagreements
 from bench.planning.jobs import depends_on_host
 from bench.planning.request import trains
+from bench.questions import Question
 from bench.running.store import StoredRun
 from bench.running.table import rows_of
-from bench.spec import MEASURED, Part, Plan, PlannedCell, Question, Recipe, Record, RequestError, base_recipe
+from bench.spec import MEASURED, Part, Plan, PlannedCell, Recipe, Record, RequestError, base_recipe
 
 SAME_SETTINGS = ("quick", "seed")
 """Settings that merged runs must share."""

@@ -10,8 +10,9 @@ import pytest
 from bench.analysis.arm_fronts import ArmFront, ArmPoint, arm_fronts
 from bench.analysis.effects import Contrast, Effect
 from bench.intervals import Interval
+from bench.questions import MEASURES, Prediction
 from bench.report.charts.arm_fronts import front_title
-from bench.spec import MEASURES, Part, PlannedArm, Prediction
+from bench.spec import Part, PlannedArm
 
 ARMS = ("attention", "linear", "window", "gating")
 

@@ -10,7 +10,7 @@ from bench.analysis.claims import ANSWERS, REFUTED, SUPPORTED, UNDECIDED, Verdic
 from bench.analysis.effects import Contrast, Effect
 from bench.analysis.predictions import answer_to, claim_of, judge_prediction
 from bench.intervals import Interval
-from bench.spec import EXPECTATIONS, MEASURES, Prediction
+from bench.questions import EXPECTATIONS, MEASURES, Prediction
 
 PART, ARM, AGAINST = "part", "new", "base"
 QUICK = "A quick run decides nothing."

@@ -19,6 +19,7 @@ from bench import numbers
 from bench.analysis.peers import BEST_ARM, FASTEST_PEER
 from bench.analysis.study import Study
 from bench.intervals import Interval
+from bench.questions import Question
 from bench.report.charts.peers import draw_peers, peers_title
 from bench.report.charts.style import figure_style
 from bench.report.document import Block, Document, Section, TableBlock
@@ -27,7 +28,7 @@ from bench.report.sections.answer import answer_sentences
 from bench.report.sections.peers import peer_blocks, peer_json, summary
 from bench.report.sections.verdicts import claim_lines, verdicts_json
 from bench.report.write import write_report
-from bench.spec import Part, PlannedArm, PlannedCell, Question
+from bench.spec import Part, PlannedArm, PlannedCell
 from tests.report.conftest import MakeData
 from tests.timed import timings_of_rounds
 

@@ -19,11 +19,12 @@ from bench.planning.ablation import plan_grids
 from bench.planning.jobs import by_part, estimated_job_seconds, jobs
 from bench.planning.request import Request
 from bench.planning.timing import PILOT
+from bench.questions import Ablation, Arm, Grid
 from bench.running.runner import RunResult, execute, is_failure
 from bench.running.signals import Stop
 from bench.running.store import read_run
 from bench.running.table import rows_of
-from bench.spec import Ablation, Arm, Grid, Job, Outcome, Plan, Workload
+from bench.spec import Job, Outcome, Plan, Workload
 from tests.fake_executor import Silent, let_jobs_end, measured
 
 TINY = {"width": "16", "depth": "1", "metrics": "latency"}

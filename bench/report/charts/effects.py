@@ -11,11 +11,12 @@ from typing import Any
 
 from bench.analysis.effects import QUALITIES, Contrast, Effect, place_text
 from bench.analysis.study import Study
+from bench.questions import EQUAL, Measure
 from bench.report.charts.forest import Row, draw_forest
 from bench.report.charts.style import GREY, TEAL, display_name
 from bench.report.document import FigureBlock
 from bench.report.sections.wording import effect_text, join_names
-from bench.spec import AUTO, EQUAL, NO_ATTENTION, Measure
+from bench.spec import AUTO, NO_ATTENTION
 
 MAX_ROWS = 12
 MEASURED_COSTS = ("latency_ms", "activation_bytes", "flops")

@@ -12,11 +12,12 @@ from typing import Any
 from bench import numbers
 from bench.analysis.effects import COSTS, QUALITIES, Effect
 from bench.analysis.study import Study
+from bench.questions import MEASURES, Measure
 from bench.report.document import Block, TableBlock
 from bench.report.sections.arm_facts import fact_blocks
 from bench.report.sections.verdicts import interval_json, interval_text, plain_value
 from bench.report.tables import Table
-from bench.spec import MEASURES, Measure, Part
+from bench.spec import Part
 
 PREDICTIONS_CAPTION = (
     "The plan states each prediction, with the size of effect that counts, before the first measurement. A prediction is supported if its whole "

@@ -23,9 +23,10 @@ from bench.analysis.series import row_values
 from bench.analysis.significance import Comparison
 from bench.analysis.study import Study
 from bench.analysis.unlike_sizes import unlike_planned, unlike_sizes
+from bench.questions import MEASURES
 from bench.report.sections import winners
 from bench.report.sections.wording import configurations_text, effect_text, join_names, size_note, spell_out_model
-from bench.spec import MEASURES, Plan
+from bench.spec import Plan
 
 MAX_SENTENCES = 3
 MAX_EFFECTS, MAX_NAMED = 3, 2
