@@ -229,8 +229,8 @@ def plan(request: Request, options: PlanOptions, command: str) -> PlanResult:
     Example: bench.plan(models=["gmlp", "vit"], seq=[65, 257, 1025])
     """
     from bench.planning.jobs import estimated_seconds, estimated_training_seconds
+    from bench.reading.table import planned_rows
     from bench.report.tables import plan_table
-    from bench.running.table import planned_rows
     from bench.serialize import to_json
 
     found = plan_of(request, may_be_elsewhere=True, command=command)
@@ -260,7 +260,7 @@ def load(*runs: str | Path | RunResult | Iterable[str | Path | RunResult]) -> pa
 
     Raises RequestError, a ValueError that names the file and its problem. Raises TypeError without a run.
     """
-    from bench.running import merge, store
+    from bench.reading import merge, store
 
     named = [run for entry in runs for run in ((entry,) if isinstance(entry, str | Path | RunResult) else entry)]
     if not named:
@@ -278,9 +278,9 @@ def compare(options: CompareOptions, *runs: str | Path | RunResult) -> CompareRe
     Example: bench.compare("results/2026-11-20_cpu_digits", x="params", y="accuracy")
     """
     from bench.analysis.front import compare_in
+    from bench.reading.store import read_runs
     from bench.report.console_views import write_comparison
     from bench.report.sections.front import figure, json_of, notes, text_tables
-    from bench.running.store import read_runs
 
     fronts = compare_in(read_runs(list(map(_folder, runs))), options.x, options.y)
     if options.out:

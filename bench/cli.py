@@ -300,8 +300,7 @@ def report(options: ReportOptions, runs: Runs) -> None:
     # imported before any data are loaded: exceptions caught by matplotlib's parser keep its callers' locals alive
     import bench.report.write  # noqa: F401
     from bench.analysis.study import study
-    from bench.running.folder import report_folder
-    from bench.running.store import collector_off, read_runs
+    from bench.reading.store import collector_off, read_runs, report_folder
 
     with collector_off():
         stored = read_runs(runs)
@@ -355,8 +354,7 @@ def site(
 def compare(options: CompareOptions, runs: Runs) -> None:
     """Compare cost with quality: the Pareto front and the significant differences."""
     from bench.analysis.front import compare_in
-    from bench.running.folder import report_folder
-    from bench.running.store import read_runs
+    from bench.reading.store import read_runs, report_folder
 
     fronts = compare_in(read_runs(runs), options.x, options.y)
     if len(runs) > 1 and not options.out:
@@ -413,9 +411,9 @@ def pool(
     Runs of one type are summarised by median and range; unlike types are not joined (docs/hosts.md).
     """
     from bench.analysis.pool import pool_runs
+    from bench.files import writing
+    from bench.reading.store import read_run, report_folder
     from bench.report.pool import show, write_pool
-    from bench.running.folder import report_folder
-    from bench.running.store import read_run, writing
 
     stored = [read_run(folder) for folder in runs]
     found = pool_runs(stored)
@@ -437,7 +435,7 @@ def check(
     Each finding comes with advice. Exits 1 if one is serious.
     """
     from bench.analysis.study import findings_of
-    from bench.running.store import read_run
+    from bench.reading.store import read_run
 
     found = findings_of(read_run(run))
     num = sum(f.serious for f in found)

@@ -22,13 +22,13 @@ from bench.planning.fields import flags_of, read
 from bench.planning.request import Request
 from bench.planning.timing import LATENCY
 from bench.questions import Question
+from bench.reading.timings import ratio_of
 from bench.running.revisions import Revision, checked_out, find_revision
-from bench.running.timings import ratio_of
 from bench.spec import Part, Plan, PlannedArm, PlannedCell, RequestError
 
 if TYPE_CHECKING:
     from bench.analysis.diff import Bound
-    from bench.running.store import StoredRun
+    from bench.reading.store import StoredRun
 
 USAGE = "bench diff --code REV_A REV_B -- --models gmlp --seq 257"
 
@@ -58,7 +58,7 @@ def diff_code(words: Sequence[str], run_command: Any, options: DiffOptions) -> N
     wrong request.
     """
     from bench.console_progress import JobProgress
-    from bench.running.store import read_run
+    from bench.reading.store import read_run
 
     bound = _parse_bound(options.fail_if)
     if len(words) < 2 or any(word.startswith("-") for word in words[:2]):
@@ -161,7 +161,7 @@ def ratios_of(run: StoredRun, asked: Sequence[PlannedCell]) -> list[CodeRatio]:
     `asked`: the configurations of the request. The level of the intervals is corrected for their number (Bonferroni), so that a verdict on any of
     them errs at most once in twenty runs.
     """
-    from bench.running.table import rows_of, times_of
+    from bench.reading.table import rows_of, times_of
 
     rows, timings = rows_of(run).set_index("cell_id"), times_of(run)
     level = 1 - (1 - LEVEL) / len(asked)

@@ -5,12 +5,15 @@ A file is written to a temporary name beside the target and then renamed, so tha
 
 from __future__ import annotations
 
+import contextlib
 import json
 import lzma
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from models.layers.options import RequestError
 
 TEMPORARY = ".tmp"
 PACKED = ".xz"
@@ -31,6 +34,15 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def writing(target: Path | str) -> Iterator[None]:
+    """Raise RequestError, which names `target`, if the block cannot write it."""
+    try:
+        yield
+    except OSError as failed:
+        raise RequestError(f"cannot write {target}: {failed.strerror or failed}", "choose another `out`, or free some space") from failed
 
 
 def write_bytes(path: Path, content: bytes) -> None:

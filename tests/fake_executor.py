@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from bench.planning.jobs import jobs
+from bench.reading.store import StoredRun
 from bench.running import runner
 from bench.running.executors import inline
-from bench.running.store import StoredRun
 from bench.spec import MEASURED, Job, Outcome, Plan, Record
 
 

@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from bench.reading.store import NOTES
 from bench.report.site import write_site
-from bench.running.store import NOTES
 from tests.planted_runs import planned, stored
 
 OLD, NEW, OTHER = "2026-01-01_cpu_old", "2026-01-02_cpu_new", "2026-01-03_cpu_other"

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from bench.files import packed_path
+from bench.reading.store import RECORDS
 from bench.running.signals import SIGNALS
-from bench.running.store import RECORDS, RecordWriter
+from bench.running.writer import RecordWriter
 from tests.specimens import ROOT, bench_command, environment_of
 
 LISTENING = "0A"

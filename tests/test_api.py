@@ -27,9 +27,9 @@ from bench import api, cli
 from bench.commands.plan import plan_of
 from bench.planning.fields import read, text_of
 from bench.planning.request import Request
+from bench.reading.store import RECORDS, read_plan_of_run
 from bench.report.charts import figures
 from bench.running.signals import SIGNALS
-from bench.running.store import RECORDS, read_plan_of_run
 from bench.tasks import DATA_VARIABLES
 from tests.specimens import ROOT
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bench import cli
-from bench.running.store import content_of
+from bench.reading.store import content_of
 from bench.spec import Job, Outcome
 from models.layers.cost import real_fft_flops
 

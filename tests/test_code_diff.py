@@ -18,9 +18,9 @@ import pytest
 from bench import cli, code_diff
 from bench.commands.run import Measured, Stopped
 from bench.planning.jobs import jobs
+from bench.reading.store import RunRecords, read_run
+from bench.reading.table import rows_of
 from bench.running.revisions import Revision
-from bench.running.store import RunRecords, read_run
-from bench.running.table import rows_of
 from bench.spec import Plan, Record
 from tests.processes import processes_of
 from tests.running.test_revisions import commit, git

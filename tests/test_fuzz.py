@@ -21,8 +21,8 @@ from bench.commands import run as commands_run
 from bench.planning.build import build_plan
 from bench.planning.fields import flags_of
 from bench.planning.request import Request
+from bench.reading.store import RECORDS, read_run
 from bench.running.runner import execute
-from bench.running.store import RECORDS, read_run
 from bench.spec import DEVICES, Recipe, Settings
 from tests.fake_executor import Silent
 from tests.requested import parse_request

@@ -23,16 +23,14 @@ LIGHT_MODULES = (
     "bench.files",
     "bench.intervals",
     "bench.training.weight_maps",
-    "bench.running.store",
     "bench.planning.request",
     "bench.training.weight_maps",
     "bench.questions",
     "bench.spec",
-    "bench.running.table",
     "bench.console",
     "bench.measure.timer",
 )
-LIGHT_PACKAGES = ("bench.analysis", "bench.report")
+LIGHT_PACKAGES = ("bench.analysis", "bench.reading", "bench.report")
 PLUGIN_KINDS = ("metrics", "tasks", "ablations")
 PROBE = """
 import importlib, sys

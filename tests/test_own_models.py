@@ -18,8 +18,8 @@ from bench.cli import main
 from bench.peers import own_code, own_import
 from bench.planning.own_width import nearest_width
 from bench.planning.request import parse_model
+from bench.reading.store import read_plan_of_run, read_run
 from bench.report.sections.wording import size_note
-from bench.running.store import read_plan_of_run, read_run
 from bench.running.worker import THREADS_SET
 
 SMALL: dict[str, Any] = {"seq": 17, "params": "100k", "depth": 2, "batch": 2}

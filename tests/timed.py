@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas
 
-from bench.running.timings import Timings
+from bench.reading.timings import Timings
 from bench.spec import Job
 
 GROUP = "compare/n=17"

@@ -32,7 +32,7 @@ from bench.analysis.series import (
     too_few_rounds,
     without_twins,
 )
-from bench.running.timings import Timings
+from bench.reading.timings import Timings
 from bench.spec import Plan
 from models.layers.cost import Cost, Polynomial
 

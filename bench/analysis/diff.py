@@ -29,8 +29,8 @@ from bench.analysis.latency_tests import (
 from bench.analysis.run_changes import ACCURACY_COLUMN, COUNTED_COLUMNS, Change, ScoreComparison, compare_trained, counted_changes, value_of
 from bench.analysis.series import row_values
 from bench.measure.hosts import host_differences, machine_differences
-from bench.running.store import StoredRun, read_runs
-from bench.running.table import rows_of, times_of
+from bench.reading.store import StoredRun, read_runs
+from bench.reading.table import rows_of, times_of
 from bench.spec import MEASURED, RequestError
 
 LATENCY_COLUMN = "latency_ms"

@@ -20,7 +20,7 @@ from bench.analysis.significance import ONE_SEED, ScoreDifference, Scores, compa
 from bench.intervals import LEVEL, Interval, joint_level, round_mean
 from bench.numbers import is_empty
 from bench.questions import MEASURES, Measure, Prediction
-from bench.running.timings import Timings
+from bench.reading.timings import Timings
 from bench.spec import AUTO, NO_ATTENTION, Part
 
 PLACE_KEYS = ("seq_len", "budget", "task", "phase", "engine", "dtype", "batch_size", "attention", "model", "recipe")

@@ -13,7 +13,7 @@ import pandas
 from bench.analysis.growth import Fits
 from bench.analysis.series import Series, has_one_shape, row_values, series_of
 from bench.analysis.significance import Scores
-from bench.running.timings import Timings
+from bench.reading.timings import Timings
 
 ATTENTION_FAMILIES = ("vit", "transformer")
 FUSED = ("flash", "efficient", "cudnn", "overrideable")

@@ -16,7 +16,7 @@ from bench.analysis.evidence import EXPLICIT
 from bench.analysis.series import SERIES_KEYS, by_part, row_values
 from bench.numbers import count
 from bench.planning.same_width import is_one_width
-from bench.running.roofline import COLUMNS as ROOFLINE
+from bench.reading.roofline import COLUMNS as ROOFLINE
 from bench.spec import AUTO, MEASURED, NO_ATTENTION, Part
 
 WORK_KEYS = ("device", "phase", "engine", "dtype", "batching", "task", "recipe")

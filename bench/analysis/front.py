@@ -17,8 +17,8 @@ from bench.analysis.joint_bounds import with_joint_bounds
 from bench.analysis.pareto import OFF, PERHAPS_OFF, front_membership
 from bench.analysis.significance import Comparison, Row, compare_groups, pairs_of
 from bench.analysis.study import Study, study
-from bench.running.store import StoredRun
-from bench.running.table import SeedScores
+from bench.reading.store import StoredRun
+from bench.reading.table import SeedScores
 from bench.spec import PREDICTED, Plan, RequestError, is_trained
 from bench.tasks._info import info_of
 

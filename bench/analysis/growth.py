@@ -14,7 +14,7 @@ import pandas
 from bench.analysis.exponents import LocalExponents, TwinRatio, local_exponents, twin_ratios
 from bench.analysis.scaling import Decomposition, QuadraticAnswer, answer_quadratic, decompose, decompose_counts
 from bench.analysis.series import Series, counted_samples, latency_samples
-from bench.running.timings import Timings
+from bench.reading.timings import Timings
 
 ONCE = "Measured once per configuration: a fit needs several rounds."
 

@@ -16,7 +16,7 @@ import pandas
 from bench.analysis.seed_spread import SeedSpread, seed_spreads
 from bench.analysis.series import row_values
 from bench.intervals import LEVEL, joint_level, mean_interval, t_quantile
-from bench.running.table import SeedScores
+from bench.reading.table import SeedScores
 
 BOUNDS = ("x_low", "x_high", "y_low", "y_high")
 INTERVALS_PER_MODEL = 2

@@ -23,7 +23,7 @@ from bench.analysis.series import Series, row_values
 from bench.analysis.significance import compare_scores
 from bench.intervals import LEVEL, Interval, joint_level
 from bench.planning.same_width import is_one_width
-from bench.running.timings import ratio_of
+from bench.reading.timings import ratio_of
 from bench.spec import MEASURED, PREDICTED
 
 FIRST, SECOND = "gmlp", "vit"

@@ -15,7 +15,7 @@ from bench.analysis.significance import holm
 from bench.intervals import LEVEL, Interval, joint_level, ratio_over_rounds, round_mean
 from bench.measure.engines import EAGER
 from bench.numbers import is_empty
-from bench.running.timings import Timings
+from bench.reading.timings import Timings
 from bench.spec import MEASURED, Part
 
 OURS = "ours"

@@ -18,9 +18,9 @@ from bench.analysis.series import row_values
 from bench.analysis.study import Study, study
 from bench.intervals import LEVEL, Interval
 from bench.measure.hosts import host_type, is_known
-from bench.running.store import StoredRun
-from bench.running.table import references_of
-from bench.running.timings import ratio_of
+from bench.reading.store import StoredRun
+from bench.reading.table import references_of
+from bench.reading.timings import ratio_of
 from bench.serialize import canonical_json
 from bench.spec import RequestError
 

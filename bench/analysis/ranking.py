@@ -11,7 +11,7 @@ import pandas
 
 from bench.analysis.series import row_values
 from bench.intervals import RoundMean, joint_level, round_mean, trimmed_rounds
-from bench.running.timings import Timings
+from bench.reading.timings import Timings
 
 COLUMNS = ("cell_id", "label", "latency_ms", "latency_low_ms", "latency_high_ms", "latency_stable")
 DIFFERENCE_LEVEL, EQUALITY_LEVEL = 0.95, 0.90

@@ -7,7 +7,7 @@ split in launches, bytes and arithmetic: He, "Making Deep Learning Go Brrrr From
 bandwidth is then an upper bound, achieved bytes per second may exceed the ceiling, and `explained` may exceed 1. If `explained` is small, most of
 the time goes to work without a ceiling, such as element-wise arithmetic; the regime is then only the largest known limit.
 
-`roofline_share` is a column of the table (`bench.running.roofline`): the least time by the ceilings of the same round, over the measured time.
+`roofline_share` is a column of the table (`bench.reading.roofline`): the least time by the ceilings of the same round, over the measured time.
 """
 
 from __future__ import annotations

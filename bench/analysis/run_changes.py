@@ -12,8 +12,8 @@ from typing import Any
 
 from bench.analysis.significance import ONE_SEED, SEEDS_LOST, Row, ScoreDifference, compare_scores, holm
 from bench.intervals import LEVEL
-from bench.running.store import StoredRun
-from bench.running.table import SeedScores, item_scores_of
+from bench.reading.store import StoredRun
+from bench.reading.table import SeedScores, item_scores_of
 from bench.spec import MEASURED
 
 COUNTED_COLUMNS = ("params", "flops", "peak_memory_bytes")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bench.intervals import round_mean
 from bench.planning.same_width import is_one_width
-from bench.running.timings import Timings
+from bench.reading.timings import Timings
 from bench.spec import Part
 
 SERIES_KEYS = ("model", "attention", "match", "budget", "batching", "phase", "engine", "dtype", "device", "task", "recipe")

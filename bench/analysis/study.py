@@ -34,10 +34,10 @@ from bench.analysis.verdicts import judge
 from bench.planning.timing import GROWTH, compared_lengths
 from bench.planning.tuning import trainings_of
 from bench.questions import Prediction
-from bench.running.merge import merge_runs, rows_of_runs
-from bench.running.store import StoredRun, superseded
-from bench.running.table import SeedScores, control_of, is_extended, item_scores_of, num_missing, times_of
-from bench.running.timings import Timings
+from bench.reading.merge import merge_runs, rows_of_runs
+from bench.reading.store import StoredRun, superseded
+from bench.reading.table import SeedScores, control_of, is_extended, item_scores_of, num_missing, times_of
+from bench.reading.timings import Timings
 from bench.spec import MEASURED, Plan, Record
 
 

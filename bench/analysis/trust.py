@@ -14,7 +14,7 @@ from bench.analysis.frame import incomplete
 from bench.intervals import drifts
 from bench.measure.allocator import KEEP
 from bench.measure.hosts import AT_END, AT_START, UNKNOWN, ceilings, changed_ceilings, furthest_apart, is_known
-from bench.running.timings import Timings
+from bench.reading.timings import Timings
 
 MAX_BUSY_CORES = 0.5
 """Other work, in cores, above which it competes with the run."""

@@ -56,7 +56,7 @@ def plan_to_run(request: Request, options: RunOptions, command: str = "") -> Pla
         raise RequestError("`resume` continues in the folder of the run; `out` cannot be added", "leave `out` out")
     announce_data_root(request)
     from bench.planning.check import check_plan
-    from bench.running.store import read_plan, read_plan_of_run
+    from bench.reading.store import read_plan, read_plan_of_run
 
     plan = read_plan_of_run(stored) if options.resume else read_plan(stored)
     own_code.look_in(stored if stored.is_dir() else stored.parent)
@@ -118,8 +118,7 @@ def write_plan(wanted: Plan, path: Path) -> None:
 
     Raises RequestError for a user's own file or object, whose code a plan does not hold.
     """
-    from bench.files import write_json
-    from bench.running.store import writing
+    from bench.files import write_json, writing
     from bench.serialize import to_json
 
     if own := [planned.cell.model for planned in wanted.cells if planned.cell.model.digest]:

@@ -130,9 +130,9 @@ def carry_out(plan: Plan, options: RunOptions, show_progress: ShowsProgress, say
 
     Raises RequestError for missing data or a folder that holds something else, and Stopped after a second interrupt.
     """
+    from bench.reading.store import RunRecords, holds_records
     from bench.running.folder import ChosenFolder, choose_folder
     from bench.running.runner import execute, finished, jobs_to_run
-    from bench.running.store import RunRecords, holds_records
 
     if options.resume:
         chosen = ChosenFolder(folder=options.resume, complete=False, records=RunRecords(options.resume))
@@ -196,7 +196,7 @@ def _require_time(plan: Plan, ahead: Sequence[Job], options: RunOptions) -> None
 def _written(result: RunResult, *, has_time: bool = True, say: Say) -> Measured:
     """Write the tables of a run and, if there is time, its page."""
     from bench.analysis.study import study
-    from bench.running.folder import report_folder
+    from bench.reading.store import report_folder
 
     stored = result.stored
     known = study(stored)

@@ -173,7 +173,7 @@ def _kernel_times(step: Step, job: Job) -> dict[str, Any]:
 def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
     """Summarise the rounds: medians, an interval over rounds, percentiles over all samples.
 
-    Each sample is a mean of `inner_loop` calls. Ratios need the records of two cells: `bench.running.table` adds them.
+    Each sample is a mean of `inner_loop` calls. Ratios need the records of two cells: `bench.reading.table` adds them.
     """
     values = [record.outcome.values for record in records]
     rounds = [v["latency_ms"] for v in values]

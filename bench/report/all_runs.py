@@ -12,9 +12,9 @@ from bench.analysis.study import Study
 from bench.measure.hosts import identity, machine, training_identity
 from bench.planning.jobs import depends_on_host
 from bench.planning.request import trains
+from bench.reading.merge import SAME_SETTINGS
 from bench.report.explorer import explorer_data
 from bench.report.result_index import Entry, allocator_text, machine_text
-from bench.running.merge import SAME_SETTINGS
 from bench.serialize import canonical_json
 
 CURRENT, TIMES_SUPERSEDED, SUPERSEDED = 0, 1, 2

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench import catalog, console
-from bench.files import write_text_below
-from bench.running.store import writing
+from bench.files import write_text_below, writing
 from bench.serialize import to_json
 from bench.spec import Plan
 from models.layers.options import option_text
@@ -25,7 +24,7 @@ MAX_COMPARISONS = 60
 
 def write_tables(study: Study, folder: Path) -> None:
     """Write table.csv, table.json and table.parquet into an existing folder."""
-    from bench.running.table import write_table
+    from bench.reading.table import write_table
 
     with writing(folder):
         write_table(study.rows, folder)
@@ -46,9 +45,9 @@ def show_run(study: Study, folder: Path, as_json: bool) -> None:
     With `as_json`, print one JSON document with the rows and the skipped combinations.
     """
     from bench.intervals import MAX_STABLE_WIDTH
+    from bench.reading.table import json_rows
     from bench.report.console_ablation import show_ablation
     from bench.report.tables import UNSTABLE, summary_table
-    from bench.running.table import json_rows
 
     if as_json:
         console.print_json({"run": str(folder), "rows": json_rows(study.rows), "skipped": to_json(study.plan.skipped)})

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import catalog
-from bench.running.store import note_of, read_json
+from bench.reading.store import note_of, read_json
 from bench.spec import PLAN
 
 RESULTS, REPORTS = Path("results"), Path("reports")

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.reading.store import report_folder
 from bench.report.html import TEMPLATES
-from bench.running.folder import report_folder
 from bench.spec import RequestError
 
 REPOSITORY = Path(__file__).parents[2]

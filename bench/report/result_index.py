@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.analysis.study import Study, study
-from bench.files import write_text
+from bench.files import write_text, writing
 from bench.measure.hosts import host_type
+from bench.reading.store import ENVIRONMENT, NOTES, holds_records, is_stored, read_environment, read_plan, read_run
 from bench.report.markdown import escape
 from bench.report.sections.answer import answer_sentences, question_of
-from bench.running.store import ENVIRONMENT, NOTES, holds_records, is_stored, read_environment, read_plan, read_run, writing
 from bench.spec import PLAN, RequestError
 
 PAGE = "README.md"

@@ -7,12 +7,11 @@ import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from bench.files import write_text
+from bench.files import write_text, writing
 from bench.report import manual
 from bench.report.all_runs import explorer_of
 from bench.report.html import source, template
 from bench.report.result_index import Entry, entries_of
-from bench.running.store import writing
 from bench.spec import RequestError
 
 INDEX, EXPLORER, STYLE = "index.html", "explorer.html", "style.css"

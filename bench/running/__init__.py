@@ -1,1 +1,1 @@
-"""Run plans: jobs in processes, records on disk, rows per cell."""
+"""Run plans: jobs in processes, records on disk."""

@@ -14,23 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.files import TEMPORARY, write_json
+from bench.files import TEMPORARY, write_json, writing
 from bench.measure.hosts import AT_END, AT_START, CONTINUED_ON, HOST_FACTS, disagreements
 from bench.planning.jobs import depends_on_host, is_complete
 from bench.planning.request import trains
 from bench.progress import tell
-from bench.running.store import (
-    CORRUPT,
-    ENVIRONMENT,
-    RECORDS,
-    RecordWriter,
-    RunRecords,
-    is_stored,
-    read_environment,
-    read_plan,
-    start_run,
-    writing,
-)
+from bench.reading.store import ENVIRONMENT, RECORDS, RunRecords, is_stored, read_environment, read_plan
+from bench.running.writer import CORRUPT, RecordWriter, start_run
 from bench.spec import PLAN, Plan, RequestError
 
 
@@ -90,17 +80,6 @@ def make_empty_folder(out: Path | None, device: str, name: str) -> Path:
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-def report_folder(run_folder: Path) -> Path:
-    """Return the report folder of a run.
-
-    For results/<name> it is reports/<name>; for a run elsewhere, `report` inside the run's folder.
-    """
-    resolved = run_folder.resolve()
-    if resolved.parent.name == "results":
-        return resolved.parent.parent / "reports" / resolved.name
-    return run_folder / "report"
 
 
 @contextlib.contextmanager

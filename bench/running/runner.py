@@ -38,13 +38,14 @@ from bench.planning.request import trains
 from bench.planning.timing import pilots_of
 from bench.planning.tuning import TUNING, Search
 from bench.progress import Progress, listening, tell
+from bench.reading.store import RECORDS, RunRecords, StoredRun, read_run
+from bench.reading.table import rows_of
 from bench.running.calibrate import needs_short_ceilings, short_ceilings
 from bench.running.executors import DEFAULT_EXECUTOR, run_batch
 from bench.running.executors.process import limit_s
 from bench.running.folder import ceilings_noted, note_end, writing_to
 from bench.running.signals import Stop
-from bench.running.store import RECORDS, RecordWriter, RunRecords, StoredRun, read_run
-from bench.running.table import rows_of
+from bench.running.writer import RecordWriter
 from bench.spec import DIVERGED, MEASURED, Cell, Job, Outcome, Plan, Record, RecordKey, Settings, is_trained
 
 SCRATCH = "checkpoints"

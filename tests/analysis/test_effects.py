@@ -16,7 +16,7 @@ from bench.analysis import seed_spread
 from bench.analysis.effects import Effect, Observations, contrasts_of, effects_of, with_baselines
 from bench.analysis.significance import UNPAIRED, Scores, holm, two_way_test, unpaired_test
 from bench.questions import MEASURES, Prediction
-from bench.running.timings import Timings
+from bench.reading.timings import Timings
 from bench.spec import Part, PlannedArm
 
 BASE = "base"

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from bench.analysis.joint_bounds import with_joint_bounds
-from bench.running.table import SeedScores
+from bench.reading.table import SeedScores
 
 GROUP = ("task", "seq_len")
 

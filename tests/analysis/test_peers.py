@@ -11,7 +11,7 @@ import pytest
 
 from bench.analysis.peers import BEST_ARM, FASTEST_PEER, SHIPPED, PeerComparison, both_with, compare_peers
 from bench.intervals import Interval
-from bench.running.timings import Timings
+from bench.reading.timings import Timings
 from bench.spec import Part, PlannedArm
 
 ENGINE = "compile"

@@ -10,8 +10,8 @@ from bench.analysis import frame
 from bench.analysis.pool import Host, HostRatio, pool_runs
 from bench.analysis.study import study
 from bench.intervals import Interval
-from bench.running.store import StoredRun, read_run
-from bench.running.table import rows_of
+from bench.reading.store import StoredRun, read_run
+from bench.reading.table import rows_of
 from bench.spec import Plan, PlannedArm, RequestError
 from tests.planted_runs import HOSTS, planned, stored
 

@@ -11,9 +11,9 @@ from scipy import stats
 
 from bench.analysis.ranking import MAX_ROUNDS, Pair, RankedModel, Ranking, alike, decided, fastest_first, rank_latency, rounds_needed
 from bench.intervals import RoundMean, round_mean
+from bench.reading.timings import Timings
 from bench.report.sections.pairs import _pair_texts
 from bench.report.sections.winners import field_text, places_text
-from bench.running.timings import Timings
 from tests.timed import timings_of_blocks, timings_of_rounds
 
 

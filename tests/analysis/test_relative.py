@@ -11,7 +11,7 @@ import pytest
 
 from bench.analysis.frame import prepare
 from bench.analysis.relative import FIXED_SHAPE, SAME_PARAMETERS, RelativeTimes, compared_scopes, is_fused, relative_times
-from bench.running.timings import Timings
+from bench.reading.timings import Timings
 
 MARGIN, ROUNDS = 0.03, 7
 NOISE = (0.98, 1.0, 1.02, 1.0, 0.99, 1.01, 1.0)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from bench.analysis.trust import findings
-from bench.running.timings import Timings
+from bench.reading.timings import Timings
 
 CLEAN = {"busy_cores": 0.1, "num_cores": 2, "git_dirty": False, "cpu_type": "AMD EPYC family 26", "work_version": "w"}
 GPU = {"device": "cuda", "gpu": "Example", "gpu_memory_bytes": 2**36}

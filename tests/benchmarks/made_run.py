@@ -9,7 +9,8 @@ from pathlib import Path
 from bench.planning.build import build_plan
 from bench.planning.jobs import jobs
 from bench.planning.timing import PILOT
-from bench.running.store import RECORDS, StoredRun, line_of, start_run
+from bench.reading.store import RECORDS, StoredRun
+from bench.running.writer import line_of, start_run
 from bench.spec import MEASURED, Job, Outcome, Plan, PlannedCell, Recipe, Record, Settings
 from tests.fake_executor import measured, recorded
 from tests.requested import parse_request

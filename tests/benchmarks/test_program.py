@@ -12,8 +12,8 @@ from bench.planning.fields import read
 from bench.planning.jobs import estimated_seconds, jobs
 from bench.planning.request import Request
 from bench.planning.sizing import resolve_models
-from bench.running.store import RecordWriter, line_of
-from bench.running.table import rows_of
+from bench.reading.table import rows_of
+from bench.running.writer import RecordWriter, line_of
 from bench.spec import ModelSpec
 from models.layers.shape import Shape
 from tests.benchmarks.conftest import Against, import_pandas, loop, run_python, wall_seconds

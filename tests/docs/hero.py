@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from bench.analysis.relative import RelativeTimes, main_rows
 from bench.analysis.scope import scopes_of
 from bench.analysis.study import study
+from bench.reading.store import read_run
 from bench.report.charts.against_length import (
     fill_memory_panel,
     fill_relative_panel,
@@ -27,7 +28,6 @@ from bench.report.charts.against_length import (
 from bench.report.charts.lines import Line, panels
 from bench.report.charts.style import DARK, SeriesStyle, display_name, figure_style, series_styles
 from bench.report.images import image_of
-from bench.running.store import read_run
 from tests.docs.fill import ROOT, SEQ
 
 PICTURE = ROOT / "docs" / "figures" / "hero.svg"

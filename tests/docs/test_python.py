@@ -10,8 +10,8 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from bench.running.store import read_run
-from bench.running.table import rows_of
+from bench.reading.store import read_run
+from bench.reading.table import rows_of
 from tests.docs.fill import ROOT
 
 RUN = ROOT / "results" / "2026-11-20_cpu_digits"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.measure.allocator import GLIBC, KEEP, allocator_name
-from bench.running.store import read_run
+from bench.reading.store import read_run
 from tests.specimens import ROOT, run_bench
 
 STEP = """

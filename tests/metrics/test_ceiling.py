@@ -14,8 +14,8 @@ from bench.measure.timer import Sample
 from bench.metrics import ceiling
 from bench.planning.build import build_plan
 from bench.planning.jobs import estimated_job_seconds, jobs, shared_ids
-from bench.running.store import StoredRun
-from bench.running.table import num_missing, rows_of
+from bench.reading.store import StoredRun
+from bench.reading.table import num_missing, rows_of
 from bench.serialize import from_json, to_json
 from bench.spec import Job, Outcome, Plan, Recipe, Settings
 from tests.fake_executor import measured, recorded

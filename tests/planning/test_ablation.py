@@ -22,9 +22,10 @@ from bench.planning.check import check_plan
 from bench.planning.jobs import jobs
 from bench.planning.request import Request
 from bench.questions import MEASURES, ONE_INTERVAL, POOLED, Grid, Prediction
+from bench.reading.store import parse_plan
 from bench.report.last_runs import cost_of, listing
 from bench.running.folder import choose_folder
-from bench.running.store import parse_plan, start_run
+from bench.running.writer import start_run
 from bench.serialize import to_json
 from bench.spec import Plan, RequestError
 from tests.requested import parse_request

@@ -26,7 +26,7 @@ from bench.planning.jobs import (
 )
 from bench.planning.recipe import parse_recipe
 from bench.planning.timing import Pilot, uncounted_calls
-from bench.running.store import parse_plan
+from bench.reading.store import parse_plan
 from bench.serialize import to_json
 from bench.spec import Plan, Recipe, RequestError, Settings, Skipped, training_id
 from tests.planning.plans import of_arms, of_parts, planned

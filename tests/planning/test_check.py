@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bench.planning.check import check_plan
-from bench.running.store import parse_plan
+from bench.reading.store import parse_plan
 from bench.serialize import to_json
 from bench.spec import Plan, RequestError
 from tests.planning.plans import of_arms, of_parts, planned

@@ -16,9 +16,9 @@ from bench.metrics import accuracy, tuning
 from bench.planning.build import build_plan
 from bench.planning.jobs import expected_jobs, is_complete, jobs, missing_jobs
 from bench.planning.tuning import MAX_WIDENING, TRIAL_SEED_OFFSET, Search, is_at_end, next_value
+from bench.reading.store import StoredRun
+from bench.reading.table import rows_of
 from bench.running.runner import execute, is_failure, untrainable
-from bench.running.store import StoredRun
-from bench.running.table import rows_of
 from bench.spec import Cell, Job, Outcome, Plan, Recipe, Record, Settings
 from tests.fake_executor import Silent, recorded
 from tests.requested import parse_request

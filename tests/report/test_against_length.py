@@ -18,6 +18,7 @@ from bench.analysis.scope import Scope
 from bench.analysis.series import Series
 from bench.analysis.study import Study
 from bench.intervals import Interval
+from bench.reading.timings import Timings
 from bench.report.charts.against_length import (
     MAX_LINES,
     draw_exponents,
@@ -30,7 +31,6 @@ from bench.report.charts.against_length import (
     relative_title,
 )
 from bench.report.charts.style import ROLES, figure_style, series_styles
-from bench.running.timings import Timings
 
 MakeData = Callable[..., Study]
 LENGTHS = (17, 65, 257, 1025)

@@ -13,12 +13,12 @@ import pytest
 from bench.analysis.ranking import RankedModel, Ranking
 from bench.analysis.study import Study, study
 from bench.questions import Question
+from bench.reading.store import holds_records, is_stored, read_run
 from bench.report.charts import crossing
 from bench.report.document import Strip
 from bench.report.sections import winners
 from bench.report.sections.answer import MAX_SENTENCES, NOTHING, answer_sentences, question_of
 from bench.report.sections.wording import spell_out_model
-from bench.running.store import holds_records, is_stored, read_run
 from bench.spec import PLAN, Part
 from tests.report.conftest import MakeData
 

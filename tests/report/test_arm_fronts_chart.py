@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bench.analysis.study import study
+from bench.reading.store import read_run
 from bench.report.charts.arm_fronts import draw_arm_fronts
 from bench.report.charts.style import figure_style, slug
-from bench.running.store import read_run
 from tests.specimens import ROOT
 
 

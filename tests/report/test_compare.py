@@ -14,11 +14,11 @@ import pytest
 
 from bench.analysis.front import Axes, CostAgainstQuality, choose_axes, front_of, task_names, trained_rows, varying_cost
 from bench.analysis.study import Study
+from bench.reading.table import SeedScores
 from bench.report.charts.front import X_LABELS, draw_fronts
 from bench.report.charts.style import series_styles
 from bench.report.sections.front import json_of, notes, text_tables, write_comparison
 from bench.report.sections.front_text import verdict_sentence
-from bench.running.table import SeedScores
 from bench.spec import RequestError
 
 ITEMS = 300

@@ -16,7 +16,8 @@ import pytest
 from bench import cli
 from bench.planning.build import build_plan
 from bench.planning.jobs import jobs
-from bench.running.store import RECORDS, line_of, start_run
+from bench.reading.store import RECORDS
+from bench.running.writer import line_of, start_run
 from bench.spec import MUST_AGREE, Job, Outcome, Plan, Recipe, Settings
 from tests.fake_executor import measured, recorded
 from tests.requested import parse_request

@@ -21,6 +21,7 @@ from bench.analysis.significance import two_way_test
 from bench.analysis.study import Study
 from bench.intervals import Interval
 from bench.questions import MEASURES, POOLED, Prediction, Question
+from bench.reading.table import SeedScores
 from bench.report.charts.effects import MAX_ROWS, draw_effects, effects_title, largest, shown_effects
 from bench.report.charts.style import GREY, TEAL, figure_style
 from bench.report.console_views import show_run
@@ -29,7 +30,6 @@ from bench.report.sections.answer import answer_sentences
 from bench.report.sections.arm_facts import fact_table
 from bench.report.sections.verdicts import claim_lines
 from bench.report.write import write_report
-from bench.running.table import SeedScores
 from bench.spec import MEASURED, Outcome, Part, PlannedArm, Record, training_id
 from tests.report.conftest import MakeData, page_text, section
 from tests.timed import timings_of_rounds

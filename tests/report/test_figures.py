@@ -9,10 +9,10 @@ import pytest
 from matplotlib.text import Text
 
 from bench.analysis.study import study
+from bench.reading.store import read_run
 from bench.report.charts.figures import MAX_FIGURES, draw_figures
 from bench.report.charts.style import figure_style
 from bench.report.document import FigureBlock
-from bench.running.store import read_run
 
 RESULTS = Path(__file__).parents[2] / "results"
 EXPECTED = {

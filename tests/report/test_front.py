@@ -14,8 +14,9 @@ import pytest
 from bench import cli
 from bench.planning.build import build_plan
 from bench.planning.jobs import jobs
-from bench.running.store import RecordWriter, StoredRun, start_run
-from bench.running.table import item_scores_of, training_records
+from bench.reading.store import StoredRun
+from bench.reading.table import item_scores_of, training_records
+from bench.running.writer import RecordWriter, start_run
 from bench.spec import Job, Outcome, Plan, Recipe, Record, RequestError, Settings
 from tests.requested import parse_request
 

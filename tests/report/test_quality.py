@@ -12,10 +12,10 @@ import pytest
 
 from bench.analysis.front import varying_cost
 from bench.analysis.study import Study
+from bench.reading.table import SeedScores
 from bench.report.charts.quality import Step, draw_quality, quality_title
 from bench.report.charts.style import figure_style
 from bench.report.document import FigureBlock
-from bench.running.table import SeedScores
 from bench.spec import Part, PlannedArm
 
 MakeData = Callable[..., Study]

@@ -11,9 +11,10 @@ import pytest
 
 from bench import cli
 from bench.analysis.study import study
+from bench.reading.store import NOTES, is_stored, read_plan, read_run, superseded
 from bench.report.result_index import CURRENT, PAGE, QUICK, UNFINISHED, Entry, entries_of, index_text, write_index
 from bench.report.write import write_report
-from bench.running.store import NOTES, is_stored, read_plan, read_run, start_run, superseded
+from bench.running.writer import start_run
 from bench.spec import PLAN, RequestError
 
 RESULTS = Path(__file__).parents[2] / "results"

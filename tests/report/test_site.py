@@ -11,13 +11,13 @@ from unittest.mock import Mock
 import pytest
 
 from bench import cli
+from bench.reading.store import NOTES
 from bench.report import manual
 from bench.report.all_runs import CURRENT, SUPERSEDED, TIMES_SUPERSEDED, explorer_of, rows_of_all
 from bench.report.explorer import COUNTS, SCORES, TIMES
 from bench.report.html import safe_json
 from bench.report.result_index import entries_of
 from bench.report.site import EXPLORER, INDEX, write_site
-from bench.running.store import NOTES
 from bench.spec import RequestError
 from tests.planted_site import NEW, OLD, OTHER, build, dead_links, note, plant
 

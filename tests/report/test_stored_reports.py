@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from bench.analysis.study import study
+from bench.reading.store import read_run
 from bench.report.charts.figures import MAX_FIGURES
 from bench.report.charts.style import figure_style
 from bench.report.document import FigureBlock
 from bench.report.markdown import to_markdown
 from bench.report.page import brief, build_document
 from bench.report.write import write_report
-from bench.running.store import read_run
 from tests.report.test_answer import RESULTS, RUNS
 
 pytestmark = pytest.mark.slow

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from bench.errors import is_out_of_memory
-from bench.running.store import read_run
-from bench.running.table import num_missing
+from bench.reading.store import read_run
+from bench.reading.table import num_missing
 from tests.processes import started, worker_and_server
 from tests.specimens import ROOT, SABOTAGE_METRIC, copy_of_the_program, run_bench
 

@@ -20,10 +20,10 @@ from bench.planning.jobs import by_part, estimated_job_seconds, jobs
 from bench.planning.request import Request
 from bench.planning.timing import PILOT
 from bench.questions import Ablation, Arm, Grid
+from bench.reading.store import read_run
+from bench.reading.table import rows_of
 from bench.running.runner import RunResult, execute, is_failure
 from bench.running.signals import Stop
-from bench.running.store import read_run
-from bench.running.table import rows_of
 from bench.spec import Job, Outcome, Plan, Workload
 from tests.fake_executor import Silent, let_jobs_end, measured
 

@@ -19,23 +19,13 @@ from bench.files import LEAST_DICTIONARY_BYTES, pack, packed_path, unpack, write
 from bench.planning.fields import read
 from bench.planning.request import Request
 from bench.progress import listening
+from bench.reading.store import RECORDS, RunRecords, content_of, read_plan, read_plan_of_run, read_records, read_run
 from bench.running.folder import choose_folder
 from bench.running.runner import execute, jobs_to_run
-from bench.running.store import (
-    RECORDS,
-    RecordWriter,
-    RunRecords,
-    content_of,
-    line_of,
-    read_plan,
-    read_plan_of_run,
-    read_records,
-    read_run,
-    start_run,
-)
+from bench.running.writer import RecordWriter, line_of, start_run
 from bench.spec import PLAN, Plan, RequestError
 from tests.fake_executor import Silent
-from tests.running.test_store import record as made_record
+from tests.reading.test_store import record as made_record
 from tests.specimens import ROOT
 
 RUN = ROOT / "results" / "2026-11-20_cpu_copy"
@@ -138,7 +128,7 @@ def test_a_kill_between_any_two_steps_of_unpacking_and_packing_loses_nothing(
         return taken
 
     with monkeypatch.context() as patched:
-        patched.setattr("bench.running.store.write_bytes", counted("write_bytes", write_bytes))
+        patched.setattr("bench.running.writer.write_bytes", counted("write_bytes", write_bytes))
         patched.setattr(Path, "unlink", counted("unlink", Path.unlink))
         try:
             with RecordWriter(run) as writer:

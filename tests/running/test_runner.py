@@ -13,11 +13,13 @@ from bench import cli
 from bench.measure import environment
 from bench.planning.build import build_plan
 from bench.planning.jobs import jobs
-from bench.running import runner, store
+from bench.reading import store
+from bench.reading.store import RECORDS, RunRecords, read_run
+from bench.running import runner
 from bench.running.calibrate import SHORT_S
 from bench.running.executors import inline
-from bench.running.folder import ChosenFolder, choose_folder, report_folder, writing_to
-from bench.running.store import RECORDS, RecordWriter, RunRecords, read_run
+from bench.running.folder import ChosenFolder, choose_folder, writing_to
+from bench.running.writer import RecordWriter, start_run
 from bench.spec import Job, Outcome, Plan, Recipe, RequestError, Settings
 from tests.fake_executor import Silent, let_jobs_end, measured
 from tests.processes import unpacked_records
@@ -223,11 +225,6 @@ def test_a_hopeless_control_does_not_cancel_the_cell_that_it_doubles(in_tmp: Pat
     assert sum(not r.control and r.metric == "latency" for r in records) == 2 * 2
 
 
-def test_reports_lie_beside_results_or_inside_a_run_elsewhere(tmp_path: Path) -> None:
-    assert report_folder(tmp_path / "results" / "x") == tmp_path / "reports" / "x"
-    assert report_folder(tmp_path / "x") == tmp_path / "x" / "report"
-
-
 @pytest.mark.usefixtures("in_tmp")
 @pytest.mark.filterwarnings("default:.*dropped an incomplete last line")
 def test_records_are_read_once_however_much_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,7 +254,7 @@ def test_records_are_read_once_however_much_is_missing(monkeypatch: pytest.Monke
 
 def test_a_record_that_another_process_wrote_just_before_the_lock_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = planned()
-    store.start_run(tmp_path, plan, {})
+    start_run(tmp_path, plan, {})
     record = runner.record_of(jobs(plan)[0], Outcome(status="measured"), {"environment_id": "e", "code_version": "v"})
     records, open_locked = RunRecords(tmp_path), RecordWriter._open_locked
     assert records.read() == ()

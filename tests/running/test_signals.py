@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from bench.planning.build import build_plan
+from bench.reading.store import read_run
+from bench.reading.table import rows_of
 from bench.running.runner import execute
 from bench.running.signals import SIGNALS, Stop
-from bench.running.store import read_run
-from bench.running.table import rows_of
 from bench.spec import MEASURED, Job, Outcome, Recipe, Record, Settings
 from tests.fake_executor import Silent, let_jobs_end, measured
 from tests.processes import processes_of, started

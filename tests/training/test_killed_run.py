@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from bench.running.store import read_records
+from bench.reading.store import read_records
 from bench.spec import Record
 from tests.specimens import bench_command, copy_of_the_program, environment_of, run_bench
 

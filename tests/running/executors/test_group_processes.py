@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from bench.planning.build import build_plan
+from bench.reading.store import read_run
 from bench.running import runner
 from bench.running.executors import process
 from bench.running.executors.process import Executor, processor_s
-from bench.running.store import read_run
 from bench.spec import Job, Outcome, Recipe, Settings
 from tests.fake_executor import Silent
 from tests.made_jobs import small_job, small_model

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
+from bench.reading.store import read_run
+from bench.reading.table import num_missing
 from bench.running.executors.ray import LOST
-from bench.running.store import read_run
-from bench.running.table import num_missing
 from bench.spec import MEASURED
 from tests.processes import LOOPBACK, listening_addresses, processes_that_inherited, slot_processes, started
 from tests.specimens import ROOT, copy_of_the_program, environment_of, run_bench

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from bench.reading.store import read_run
 from bench.running.executors.ray import LOST
 from bench.running.slot import RAN_ON
-from bench.running.store import read_run
 from bench.spec import MEASURED
 from tests.processes import slot_processes, started
 from tests.specimens import copy_of_the_program, run_bench

@@ -24,10 +24,10 @@ from bench.planning.jobs import expected_jobs, shared_ids
 from bench.planning.recipe import recipe_changes
 from bench.planning.timing import COMPARE, PILOT, cell_groups, home_groups, timed_cells
 from bench.planning.tuning import TUNING, Search, trainings_of
-from bench.running.roofline import COLUMNS as ROOFLINE
-from bench.running.roofline import roofline_of, step_flops
-from bench.running.store import StoredRun, collector_off
-from bench.running.timings import CONTROL_MARK, Timings, ratio_columns, ratio_of, timings_of
+from bench.reading.roofline import COLUMNS as ROOFLINE
+from bench.reading.roofline import roofline_of, step_flops
+from bench.reading.store import StoredRun, collector_off
+from bench.reading.timings import CONTROL_MARK, Timings, ratio_columns, ratio_of, timings_of
 from bench.spec import MEASURED, MS_PER_S, Cell, Plan, PlannedCell, Record, RequestError, is_trained, training_id
 
 IDENTITY = (

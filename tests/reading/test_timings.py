@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.running.timings import CONTROL_MARK, Timings, ratio_columns, ratio_of, timings_of
+from bench.reading.timings import CONTROL_MARK, Timings, ratio_columns, ratio_of, timings_of
 from bench.spec import MEASURED, Outcome, Record
 from tests.timed import timings_of_blocks
 

@@ -12,9 +12,9 @@ import pytest
 from bench.analysis.study import findings_of
 from bench.planning.build import build_plan
 from bench.questions import Prediction, Question
-from bench.running.merge import merge_runs, rows_of_runs
-from bench.running.store import StoredRun
-from bench.running.table import rows_of, times_of
+from bench.reading.merge import merge_runs, rows_of_runs
+from bench.reading.store import StoredRun
+from bench.reading.table import rows_of, times_of
 from bench.spec import MUST_AGREE, Job, Outcome, Plan, Recipe, RequestError, Settings
 from tests.fake_executor import measured, stored_run
 from tests.requested import parse_request

@@ -17,8 +17,8 @@ from bench.measure.hosts import disagreements
 from bench.planning.jobs import depends_on_host
 from bench.planning.request import trains
 from bench.questions import Question
-from bench.running.store import StoredRun
-from bench.running.table import rows_of
+from bench.reading.store import StoredRun
+from bench.reading.table import rows_of
 from bench.spec import MEASURED, Part, Plan, PlannedCell, Recipe, Record, RequestError, base_recipe
 
 SAME_SETTINGS = ("quick", "seed")

@@ -1,26 +1,22 @@
-"""Records survive kills and refuse corruption; two writers never meet.
+"""Records are read as they were written, or refused.
 
-BENCH_FUZZ=10000 pytest tests/running/test_store.py tries ten thousand torn, flipped and made-up lines each; the everyday run tries a few dozen.
+BENCH_FUZZ=10000 pytest tests/reading/test_store.py tries ten thousand torn, flipped and made-up lines each; the everyday run tries a few dozen.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import json
 import os
-import subprocess
-import sys
 import warnings
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.errors import one_line
-from bench.running.store import CORRUPT, RECORDS, RecordWriter, line_of, read_environment, read_plan, read_records
+from bench.reading.store import RECORDS, read_environment, read_plan, read_records, report_folder
+from bench.running.writer import RecordWriter, line_of
 from bench.serialize import content_id
 from bench.spec import RECORD_SCHEMA, Outcome, Record, RequestError
 
@@ -58,14 +54,6 @@ def record(repeat: int, **values: float) -> Record:
     )
 
 
-def test_an_error_that_names_a_file_outside_unicode_is_read_back(tmp_path: Path) -> None:
-    reason = one_line(ValueError("cannot read " + os.fsdecode(b"a\xffb")))
-    with RecordWriter(tmp_path) as writer:
-        writer.append(dataclasses.replace(record(0), outcome=Outcome(status="failed", reason=reason)))
-    (found,) = read_records(tmp_path / RECORDS)
-    assert found.outcome.reason == "cannot read a?b"
-
-
 @FUZZED
 @given(cut=st.integers(min_value=1, max_value=200))
 def test_a_torn_tail_is_dropped_wherever_it_was_torn(cut: int, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -92,43 +80,6 @@ def test_what_is_json_but_no_record_is_refused(line: str, tmp_path: Path) -> Non
     (tmp_path / RECORDS).write_text(line + "\n")
     with pytest.raises(RequestError, match="line 1, is corrupt"):
         read_records(tmp_path / RECORDS)
-
-
-def test_a_writer_that_waited_at_a_file_since_replaced_locks_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between opening and locking, another process may have put corrupt lines aside, and the file anew in its place."""
-    true_lock = fcntl.flock
-    replaced: list[bool] = []
-
-    def late(file: Any, how: int) -> None:
-        if not replaced:
-            replaced.append(True)
-            (tmp_path / "new").write_bytes(line_of(record(0)))
-            (tmp_path / "new").replace(tmp_path / RECORDS)
-        true_lock(file, how)
-
-    (tmp_path / RECORDS).touch()
-    monkeypatch.setattr("fcntl.flock", late)
-    with RecordWriter(tmp_path) as writer:
-        writer.append(record(1))
-    assert read_records(tmp_path / RECORDS) == [record(0), record(1)]
-
-
-def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    (tmp_path / RECORDS).mkdir()
-    with pytest.raises(RequestError, match="cannot write"), RecordWriter(tmp_path):
-        pass
-
-
-def test_a_full_disk_leaves_what_was_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_space(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    with RecordWriter(tmp_path) as writer:
-        writer.append(record(0))
-        monkeypatch.setattr("os.fsync", no_space)
-        with pytest.raises(OSError, match="No space left"):
-            writer.append(record(1))
-    assert read_records(tmp_path / RECORDS) == [record(0)]
 
 
 @pytest.mark.parametrize("schema", range(1, RECORD_SCHEMA + 1))
@@ -192,49 +143,6 @@ def test_whatever_a_line_holds_is_a_record_or_refused(line: bytes, tmp_path_fact
             read_records(path)
 
 
-def test_corrupt_lines_are_put_aside_as_they_are(tmp_path: Path) -> None:
-    bad = b"\x00\xff no record\r"
-    (tmp_path / RECORDS).write_bytes(line_of(record(0)) + bad + b"\n" + line_of(record(1)) + b"torn")
-    with RecordWriter(tmp_path, move_corrupt=True) as writer:
-        assert writer.num_corrupt == 1
-        with pytest.raises(RequestError, match="another process"), RecordWriter(tmp_path):
-            pass
-        writer.append(record(2))
-    assert (tmp_path / RECORDS).read_bytes() == b"".join(line_of(record(r)) for r in range(3))
-    assert (tmp_path / CORRUPT).read_bytes() == bad + b"\n"
-
-
-def test_a_disk_that_takes_half_a_line_leaves_what_was_written_whole(tmp_path: Path) -> None:
-    """A limit on the size of files stands for a full disk: the first write beyond it is cut, the next refused."""
-    code = HALF_A_LINE.format(folder=str(tmp_path))
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.split() == ["1", "2"]
-
-
-HALF_A_LINE = """
-import resource
-from pathlib import Path
-from bench.running.store import RECORDS, RecordWriter, line_of, read_records
-from bench.spec import Outcome, Record
-
-def record(repeat):
-    outcome = Outcome(status="measured", values={{"latency_ms": 1.5}})
-    return Record(subject_id="a", metric="latency", repeat=repeat, control=False, environment_id="e", code_version="v", outcome=outcome)
-
-folder = Path({folder!r})
-limit = len(line_of(record(0))) * 3 // 2
-with RecordWriter(folder) as writer:
-    writer.append(record(0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
-    try:
-        writer.append(record(1))
-    except OSError:
-        pass
-    else:
-        raise AssertionError("the limit was not felt")
-    print(len(read_records(folder / RECORDS)))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    writer.append(record(1))
-print(len(read_records(folder / RECORDS)))
-"""
+def test_reports_lie_beside_results_or_inside_a_run_elsewhere(tmp_path: Path) -> None:
+    assert report_folder(tmp_path / "results" / "x") == tmp_path / "reports" / "x"
+    assert report_folder(tmp_path / "x") == tmp_path / "x" / "report"

@@ -16,8 +16,8 @@ import pytest
 from bench.analysis.study import study
 from bench.planning.build import PartRequest, build_plan, build_plan_of_parts
 from bench.planning.jobs import control_cell, jobs
-from bench.running.store import StoredRun
-from bench.running.table import IDENTITY, control_of, json_rows, num_missing, references_of, rows_of, write_table
+from bench.reading.store import StoredRun
+from bench.reading.table import IDENTITY, control_of, json_rows, num_missing, references_of, rows_of, write_table
 from bench.spec import Job, Outcome, Plan, Recipe, RequestError, Settings
 from tests import fake_executor
 from tests.fake_executor import recorded, stored_run

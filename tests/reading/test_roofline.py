@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench.running.roofline import COLUMNS, ITEM_BYTES, compulsory_bytes, roofline_of, step_flops
+from bench.reading.roofline import COLUMNS, ITEM_BYTES, compulsory_bytes, roofline_of, step_flops
 from bench.spec import DTYPES, Cell, ModelSpec, PlannedCell, Record, Sizing, Workload
 from models.layers.cost import Cost, N, Term, constant, layer_norm, linear
 from models.layers.shape import Interface, Shape

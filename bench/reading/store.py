@@ -1,21 +1,18 @@
-"""Read and write a run's folder: plan.json, environment.json and records.jsonl.
+"""Read a run's folder: plan.json, environment.json and records.jsonl.
 
-records.jsonl has one line per outcome, appended and fsynced by one process. Each line ends with a CRC-32 checksum, so a line is either
-read exactly as it was written, or rejected. If a job runs again, its new line replaces the old one for readers; the old one stays in the
-file.
+records.jsonl has one line per outcome. Each line ends with a CRC-32 checksum, so a line is either read exactly as it was written, or
+rejected. If a job runs again, its new line replaces the old one for readers; the old one stays in the file.
 
-In a complete run, plan and records are packed (records.jsonl.xz). Readers accept either form; a writer unpacks first. A run killed
-while packing leaves both forms. Readers then combine the lines of both, so none is lost.
+In a complete run, plan and records are packed (records.jsonl.xz). Readers accept either form. A run killed while packing leaves both
+forms. Readers then combine the lines of both, so none is lost. `bench.running.writer` writes them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import functools
 import gc
-import io
 import os
 import shlex
 import warnings
@@ -23,13 +20,12 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
-from bench.files import PACKED, pack, packed_path, unpack, write_bytes, write_json
-from bench.serialize import canonical_json, from_json, to_json
+from bench.files import PACKED, packed_path, unpack
+from bench.serialize import from_json
 from bench.spec import PLAN, PLAN_SCHEMA, RECORD_SCHEMA, Plan, Record, RecordKey, RequestError
 
 ENVIRONMENT, RECORDS = "environment.json", "records.jsonl"
@@ -42,8 +38,6 @@ Its keys are folder names. Its values have:
 `why`: the reason.
 `question`, `answer`: for runs without these in their own files.
 """
-CORRUPT = "records.corrupt"
-"""The file that receives unreadable lines, unchanged, before their jobs run again."""
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     1: lambda data: {**data, "schema": 2},
     2: lambda data: {**data, "schema": 3, "group": ""},
@@ -119,135 +113,6 @@ class RunRecords:
         return found
 
 
-class RecordWriter:
-    """Appends records as the only writer of a folder.
-
-    On entering it unpacks packed files and cuts off an incomplete last line, which a killed run leaves.
-
-    `move_corrupt`: first move unreadable lines to `records.corrupt`; all other lines keep their bytes.
-    `num_corrupt`: how many lines were moved.
-    `records`: the folder's records, including those appended.
-
-    Raises RequestError on entering if the folder cannot be written or another process writes to it.
-    """
-
-    def __init__(self, folder: Path, *, move_corrupt: bool = False, records: RunRecords | None = None) -> None:
-        self._path = folder / RECORDS
-        self._move_corrupt = move_corrupt
-        self.num_corrupt = 0
-        self.records = records or RunRecords(folder)
-
-    def __enter__(self) -> Self:
-        self._file = self._open_locked()
-        try:
-            known = self.records.are_current()  # asked under the lock: no other writer can append in between
-            self._repair()
-            if known:
-                self.records.mark_current()
-        except BaseException:
-            self._file.close()
-            raise
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self._file.close()
-
-    def append(self, record: Record) -> None:
-        """Append one line and flush it to disk.
-
-        Raises OSError if that fails; earlier lines stay intact.
-        """
-        known, line = self.records.are_current(), line_of(record)
-        position = self._file.seek(0, os.SEEK_END)
-        try:
-            _write_through(self._file, line)
-        except OSError:
-            self._file.truncate(position)
-            raise
-        if known:
-            self.records.mark_current(_parse_record(line.rstrip(b"\n")))  # parse it, so the cache equals a later read
-
-    def pack(self) -> None:
-        """Pack records and plan; nothing can be appended afterwards.
-
-        Each plain file is deleted once its packed form is on disk.
-        """
-        for path in (self._path, self._path.with_name(PLAN)):
-            if path.exists():
-                write_bytes(packed_path(path), pack(path.read_bytes()))
-                path.unlink()
-
-    def _repair(self) -> None:
-        """Unpack the files and remove incomplete or corrupt lines.
-
-        An incomplete last line is cut off. Corrupt lines are moved to `records.corrupt`, only on request. Nothing is deleted before its
-        copy is on disk.
-        """
-        plan, packed = self._path.with_name(PLAN), packed_path(self._path)
-        if (content := content_of(plan)) is not None:
-            write_bytes(plan, content)
-            packed_path(plan).unlink(missing_ok=True)
-        *lines, incomplete = b"".join(content for _, content in _contents(self._path)).split(b"\n")
-        corrupt = [line for line in lines if not _is_record(line)] if self._move_corrupt else []
-        if corrupt:
-            self.num_corrupt = len(corrupt)
-            with open(self._path.with_name(CORRUPT), "ab", buffering=0) as aside:
-                _write_through(aside, _joined(corrupt))
-        kept = _joined(line for line in lines if line not in corrupt)
-        if corrupt or packed.exists():
-            write_bytes(self._path, kept)
-            old, self._file = self._file, self._open_locked()
-            old.close()
-            packed.unlink(missing_ok=True)
-        elif incomplete:
-            self._file.truncate(len(kept))
-
-    def _open_locked(self) -> io.FileIO:
-        """Open and lock the records file.
-
-        Another process may replace the file between opening and locking; then open the new one.
-        """
-        while True:
-            try:
-                # unbuffered: bytes that a full disk rejects must not be written later
-                file = open(self._path, "a+b", buffering=0)  # noqa: SIM115
-            except OSError as error:
-                raise RequestError(
-                    f"cannot write {self._path}: {error.strerror or error}", "make it writable, or choose another `out`"
-                ) from error
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                file.close()
-                raise RequestError(
-                    f"{self._path.parent} is being written by another process", "wait for it, or choose another `out`"
-                ) from error
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(file.fileno()), os.stat(self._path)):
-                    return file
-            file.close()
-
-
-@contextlib.contextmanager
-def writing(target: Path | str) -> Iterator[None]:
-    """Raise RequestError, which names `target`, if the block cannot write it."""
-    try:
-        yield
-    except OSError as failed:
-        raise RequestError(f"cannot write {target}: {failed.strerror or failed}", "choose another `out`, or free some space") from failed
-
-
-def start_run(folder: Path, plan: Plan, environment: Mapping[str, Any]) -> None:
-    """Create the folder and write plan and environment, before anything is measured.
-
-    Raises RequestError if it cannot be written.
-    """
-    with writing(f"the run folder {folder}"):
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / PLAN, to_json(plan))
-        write_json(folder / ENVIRONMENT, dict(environment))
-
-
 @contextlib.contextmanager
 def collector_off() -> Iterator[None]:
     """Disable the cyclic garbage collector within this context.
@@ -308,6 +173,17 @@ def superseded(folder: Path) -> str:
     return f"{note.get('part', 'all of it')} superseded by {note['superseded_by']}: {note['why']}"
 
 
+def report_folder(run_folder: Path) -> Path:
+    """Return the report folder of a run.
+
+    For results/<name> it is reports/<name>; for a run elsewhere, `report` inside the run's folder.
+    """
+    resolved = run_folder.resolve()
+    if resolved.parent.name == "results":
+        return resolved.parent.parent / "reports" / resolved.name
+    return run_folder / "report"
+
+
 def read_environment(folder: Path) -> dict[str, Any]:
     """Return the facts in a run's environment.json.
 
@@ -366,13 +242,13 @@ def read_records(path: Path, *, skip_corrupt: bool = False) -> list[Record]:
     `skip_corrupt`.
     """
     found: dict[RecordKey, Record] = {}
-    for source, content in _contents(path):
+    for source, content in contents_of(path):
         *lines, incomplete = content.split(b"\n")
         if incomplete:
             warnings.warn(f"{source}: dropped an incomplete last line, left by a killed run", stacklevel=2)
         for number, line in enumerate(lines, start=1):
             try:
-                record = _parse_record(line)
+                record = parse_record(line)
             except ValueError as error:
                 if skip_corrupt:
                     continue
@@ -382,12 +258,6 @@ def read_records(path: Path, *, skip_corrupt: bool = False) -> list[Record]:
                 ) from error
             found[record.key] = record
     return list(found.values())
-
-
-def line_of(record: Record) -> bytes:
-    """Return the record's line, with its checksum and newline."""
-    body = canonical_json(record).encode()
-    return body[:-1] + CHECKSUM + b'%08x"}\n' % zlib.crc32(body)
 
 
 def holds_records(folder: Path) -> bool:
@@ -400,7 +270,7 @@ def is_stored(path: Path) -> bool:
     return path.exists() or packed_path(path).exists()
 
 
-def _contents(path: Path) -> list[tuple[Path, bytes]]:
+def contents_of(path: Path) -> list[tuple[Path, bytes]]:
     """Return the packed and the plain content, each with its path.
 
     If both exist, the plain content is reduced to the lines missing from the packed one.
@@ -447,15 +317,7 @@ def _read_bytes(path: Path) -> bytes | None:
         raise RequestError(f"cannot read {path}: {error.strerror or error}", "check its permissions") from error
 
 
-def _is_record(line: bytes) -> bool:
-    try:
-        _parse_record(line)
-    except ValueError:
-        return False
-    return True
-
-
-def _parse_record(line: bytes) -> Record:
+def parse_record(line: bytes) -> Record:
     """Parse one line, without its newline.
 
     Raises ValueError with the reason unless the line is exactly as it was written.
@@ -478,18 +340,6 @@ def _parse_record(line: bytes) -> Record:
         raise ValueError(f"not a record of schema {RECORD_SCHEMA} or earlier")
     record: Record = from_json(Record, data)
     return record
-
-
-def _joined(lines: Iterable[bytes]) -> bytes:
-    return b"".join(line + b"\n" for line in lines)
-
-
-def _write_through(file: io.FileIO, content: bytes) -> None:
-    """Write all of the content and flush it to disk."""
-    left = memoryview(content)
-    while left:
-        left = left[file.write(left) :]
-    os.fsync(file.fileno())
 
 
 def read_json(path: Path) -> object:

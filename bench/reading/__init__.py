@@ -1,0 +1,1 @@
+"""Read stored runs: plan and records to rows, times and merged runs."""
