@@ -20,11 +20,10 @@ from bench.commands.run import Stopped, carry_out
 from bench.intervals import LEVEL, Interval
 from bench.planning.fields import flags_of, read
 from bench.planning.request import Request
-from bench.planning.timing import LATENCY
 from bench.questions import Question
 from bench.reading.timings import ratio_of
 from bench.running.revisions import Revision, checked_out, find_revision
-from bench.spec import Part, Plan, PlannedArm, PlannedCell, RequestError
+from bench.spec import LATENCY, Part, Plan, PlannedArm, PlannedCell, RequestError
 
 if TYPE_CHECKING:
     from bench.analysis.diff import Bound

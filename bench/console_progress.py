@@ -17,10 +17,8 @@ from typing import ParamSpec, Protocol, Self
 
 from bench import numbers
 from bench.console import duration_text, say, without_control_characters
-from bench.planning.same_width import is_one_width
-from bench.planning.timing import GROWTH
-from bench.planning.tuning import TUNING
-from bench.spec import MEASURED, NO_ATTENTION, Cell, Job, Outcome, Part, Record
+from bench.matching import is_one_width
+from bench.spec import GROWTH, MEASURED, NO_ATTENTION, TUNING, Cell, Job, Outcome, Part, Record
 
 P = ParamSpec("P")
 PLAIN_REPORT_S = 15.0

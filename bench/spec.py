@@ -22,6 +22,7 @@ from bench.serialize import canonical_json, content_id, id_of_text
 from models.layers.cost import Cost, Term
 from models.layers.dropout import DEFAULT_PLACES, DROPOUT_PLACES
 from models.layers.options import RequestError as RequestError
+from models.layers.options import option_text
 from models.layers.shape import ADDED_LATER, Interface, Shape, require_one_of
 
 PLAN_SCHEMA, RECORD_SCHEMA = 1, 3
@@ -50,6 +51,11 @@ NO_TEACHER = "none"
 TEACHERS = (NO_TEACHER, "convolution")
 DISTILLATIONS = ("soft", "hard")
 
+LATENCY, ACCURACY, TUNING = "latency", "accuracy", "tuning"
+PILOT = "pilot"
+"""Metric of the pilot, whose times are not reported."""
+COMPARE, GROWTH = "compare", "growth"
+"""First words of the names of timing groups (`bench.groups`)."""
 MEASURED = "measured"
 PREDICTED = "predicted"
 DIVERGED = "diverged"
@@ -429,7 +435,7 @@ class Job:
     `shared_id`: id of an outcome that several cells share; empty if the outcome is the cell's own.
     `scratch`: folder for files that let the job resume after an interruption; empty for none.
     `run_folder`: folder of the run, which holds the code of a user's own models (`bench.peers.own_code`).
-    `group`: the timing group in which it takes turns (`bench.planning.timing`); empty if it runs alone.
+    `group`: the timing group in which it takes turns (`bench.groups`); empty if it runs alone.
     `num_calls`: calls of one burst, in a timing group.
     `num_blocks`: bursts of the round, in a timing group.
     """
@@ -529,6 +535,12 @@ def is_trained(cell: Cell, plan: Plan) -> bool:
 def base_recipe(cell: Cell, plan: Plan) -> Recipe:
     """Return the cell's own recipe or the plan's, before tuning."""
     return cell.workload.recipe or plan.recipe
+
+
+def recipe_changes(recipe: Recipe, base: Recipe) -> str:
+    """Return the changes from `base` to `recipe`, as typed in `recipe`."""
+    values = ((f.name, getattr(recipe, f.name), getattr(base, f.name)) for f in dataclasses.fields(Recipe))
+    return ",".join(f"{name}={option_text(value)}" for name, value, base_value in values if value != base_value)
 
 
 def training_id(cell: Cell, recipe: Recipe) -> str:

@@ -11,10 +11,9 @@ from typing import Any
 
 from bench.planning.build import build_plan
 from bench.planning.jobs import jobs
-from bench.planning.timing import PILOT
 from bench.reading.store import RECORDS
 from bench.running.writer import line_of, start_run
-from bench.spec import MUST_AGREE, Job, Outcome, Part, Plan, PlannedArm, Recipe, Settings
+from bench.spec import MUST_AGREE, PILOT, Job, Outcome, Part, Plan, PlannedArm, Recipe, Settings
 from tests.fake_executor import measured, recorded
 from tests.requested import parse_request
 

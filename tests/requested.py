@@ -6,7 +6,7 @@ import dataclasses
 
 from bench.planning.fields import read
 from bench.planning.request import CEILING, Request, checked
-from bench.planning.tuning import TUNING
+from bench.spec import TUNING
 
 
 def parse_request(**texts: str) -> Request:

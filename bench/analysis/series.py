@@ -14,7 +14,7 @@ import pandas
 from numpy.typing import NDArray
 
 from bench.intervals import round_mean
-from bench.planning.same_width import is_one_width
+from bench.matching import is_one_width
 from bench.reading.timings import Timings
 from bench.spec import Part
 

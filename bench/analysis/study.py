@@ -31,14 +31,14 @@ from bench.analysis.relative import ComparedScope, RelativeTimes, compared_scope
 from bench.analysis.series import row_values
 from bench.analysis.trust import Finding, findings
 from bench.analysis.verdicts import judge
-from bench.planning.timing import GROWTH, compared_lengths
+from bench.groups import compared_lengths
 from bench.planning.tuning import trainings_of
 from bench.questions import Prediction
 from bench.reading.merge import merge_runs, rows_of_runs
 from bench.reading.store import StoredRun, superseded
 from bench.reading.table import SeedScores, control_of, is_extended, item_scores_of, num_missing, times_of
 from bench.reading.timings import Timings
-from bench.spec import MEASURED, Plan, Record
+from bench.spec import GROWTH, MEASURED, Plan, Record
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,8 @@ from bench import console
 from bench.commands.options import EXIT_FAILED, RunOptions
 from bench.commands.plan import command_line, plan_json
 from bench.commands.run import show_or_measure
-from bench.planning.request import Request, trains
+from bench.needs import trains
+from bench.planning.request import Request
 from bench.spec import RequestError
 
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from bench import catalog, console
 from bench.commands.options import RunOptions
 from bench.measure import environment
+from bench.needs import trains
 from bench.peers import own_code
 from bench.peers.own_import import children_end
-from bench.planning.request import Request, checked, trains
+from bench.planning.request import Request, checked
 from bench.planning.settings import announce_data_root, recipe_of, settings_of, with_lengths_of
 from bench.report import console_views
 from bench.spec import Plan, RequestError

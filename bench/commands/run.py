@@ -18,8 +18,9 @@ import typer
 from bench import console
 from bench.commands.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIME_IS_UP, RunOptions
 from bench.commands.plan import Say, amount_text, note_untrained, plan_to_run, require_data_of, show_plan
+from bench.needs import trains
 from bench.planning.jobs import CORRUPTED
-from bench.planning.request import Request, trains
+from bench.planning.request import Request
 from bench.report import console_views
 from bench.running.executors import DEFAULT_EXECUTOR
 from bench.running.signals import Stop

@@ -1,6 +1,6 @@
 """Latency of one step: median over rounds with a 95 % interval.
 
-Each round runs in fresh processes. Configurations that are compared take turns (`bench.planning.timing`): each is warm in its own process and runs
+Each round runs in fresh processes. Configurations that are compared take turns (`bench.groups`): each is warm in its own process and runs
 short bursts, in random order within a block. Disturbances of the machine therefore affect all of them alike.
 
 ratio               latency over the latency of `ratio_to`, with a plain 95 % t-interval over rounds. A round's ratio is the median over `num_blocks`

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bench import catalog
+from bench.needs import needs_task
 from bench.peers.names import INSTALL, LIBRARIES
 from bench.planning.fields import read
-from bench.planning.request import Request, checked, needs_task
+from bench.planning.request import Request, checked
 from bench.planning.settings import recipe_of, settings_of
-from bench.planning.tuning import ACCURACY
 from bench.planning.values import several, whole_number
 from bench.questions import ONE_INTERVAL, POOLED, Ablation, Arm, Grid, Question
-from bench.spec import Plan, Recipe, RequestError, Settings, Skipped
+from bench.spec import ACCURACY, Plan, Recipe, RequestError, Settings, Skipped
 from bench.tasks import require_data
 
 if TYPE_CHECKING:

@@ -11,15 +11,30 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from bench.groups import cell_groups
+from bench.matching import policy_of
 from bench.measure.model import uses_attention
 from bench.planning.check import check_trainable, why_unsupported_mask, why_unsupported_workload
 from bench.planning.recipe import check_device, check_fits
 from bench.planning.request import ModelRequest, Request
-from bench.planning.same_width import policy_of, same_width
+from bench.planning.same_width import same_width
 from bench.planning.sizing import SizedModel, resolve_models, sizing_of, suggested_flags
-from bench.planning.timing import COMPARE, cell_groups
 from bench.questions import Question
-from bench.spec import NO_ATTENTION, Cell, ModelSpec, Part, Plan, PlannedArm, PlannedCell, Recipe, RequestError, Settings, Skipped, Workload
+from bench.spec import (
+    COMPARE,
+    NO_ATTENTION,
+    Cell,
+    ModelSpec,
+    Part,
+    Plan,
+    PlannedArm,
+    PlannedCell,
+    Recipe,
+    RequestError,
+    Settings,
+    Skipped,
+    Workload,
+)
 
 MAX_NAME = 150
 HAS_SIZE = "has a size"

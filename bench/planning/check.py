@@ -16,7 +16,7 @@ from bench.peers import own_code
 from bench.peers.names import OUTSIDE, parse_outside
 from bench.planning.recipe import check_device, check_fits, check_recipe
 from bench.planning.request import parse_task
-from bench.planning.tuning import MAX_TRIALS, MIN_TRIALS, TUNING
+from bench.planning.tuning import MAX_TRIALS, MIN_TRIALS
 from bench.planning.values import MAX_COUNT, MAX_SIZE
 from bench.spec import (
     ATTENTION_BACKENDS,
@@ -24,6 +24,7 @@ from bench.spec import (
     DTYPES,
     NO_ATTENTION,
     PHASES,
+    TUNING,
     ModelSpec,
     Plan,
     PlannedCell,

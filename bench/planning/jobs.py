@@ -13,23 +13,29 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from typing import Any
 
 from bench import catalog
+from bench.groups import cell_groups, timed_cells
 from bench.measure.engines import EAGER
-from bench.planning.request import needs_task
-from bench.planning.timing import (
-    LATENCY,
-    MIN_LONG_BLOCKS,
-    PILOT,
-    Pilot,
-    TimingGroup,
-    cell_groups,
-    pilots_of,
-    timed_cells,
-    timing_groups,
-    uncounted_calls,
-)
-from bench.planning.tuning import TUNING, Search, Tuned
+from bench.needs import COUNTED_METRICS, needs_task
+from bench.planning.timing import MIN_LONG_BLOCKS, Pilot, TimingGroup, pilots_of, timing_groups, uncounted_calls
+from bench.planning.tuning import Search, Tuned
 from bench.serialize import content_id
-from bench.spec import MEASURED, Cell, Job, Outcome, Plan, PlannedCell, Recipe, Record, RecordKey, Settings, base_recipe, is_trained
+from bench.spec import (
+    LATENCY,
+    MEASURED,
+    PILOT,
+    TUNING,
+    Cell,
+    Job,
+    Outcome,
+    Plan,
+    PlannedCell,
+    Recipe,
+    Record,
+    RecordKey,
+    Settings,
+    base_recipe,
+    is_trained,
+)
 from bench.tasks._info import info_of
 
 FAILED, UNSTABLE, CORRUPTED = "failed", "unstable", "corrupt"
@@ -77,8 +83,6 @@ TRAIN_PHASE_FACTOR = 3
 RUN_OVERHEAD_S = 10.0
 """Time of a run besides its jobs: imports, the device's ceilings before and after, tables and report."""
 NO_PILOTS: Mapping[str, Pilot] = {}
-COUNTED_METRICS = ("params", "flops")
-"""Metrics that run no step and use no device."""
 WARM_UP_STEPS = 8
 
 
@@ -169,11 +173,6 @@ def batches(found: Iterable[Job]) -> Iterator[tuple[Job, ...]]:
     """
     for _, members in itertools.groupby(found, key=lambda job: (job.group, job.repeat) if job.group else job.key):
         yield tuple(members)
-
-
-def depends_on_host(plan: Plan) -> bool:
-    """Return whether any measurement of a plan depends on the machine."""
-    return any(catalog.load("metrics", m).REPEAT not in ("seed", "trial") for m in plan.metrics if m not in COUNTED_METRICS)
 
 
 def is_complete(plan: Plan, records: Sequence[Record]) -> bool:

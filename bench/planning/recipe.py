@@ -25,7 +25,7 @@ from bench.spec import (
 )
 from bench.tasks._info import CLASS, Images, info_of
 from models.layers.dropout import DROPOUT_PLACES
-from models.layers.options import Option, option_text, read_options
+from models.layers.options import Option, read_options
 from models.layers.shape import require_one_of
 
 BOUNDS: dict[str, dict[str, Any]] = {
@@ -108,9 +108,3 @@ def check_recipe(recipe: Recipe) -> None:
         value = getattr(recipe, option.name)
         if not option.allows(value):
             raise ValueError(f"{option.name} must be {option.rule}, not {value:,}")
-
-
-def recipe_changes(recipe: Recipe, base: Recipe) -> str:
-    """Return the changes from `base` to `recipe`, as typed in `recipe`."""
-    values = ((option.name, getattr(recipe, option.name), getattr(base, option.name)) for option in OPTIONS)
-    return ",".join(f"{name}={option_text(value)}" for name, value, base_value in values if value != base_value)

@@ -12,12 +12,13 @@ from pathlib import Path
 
 from bench import catalog
 from bench.measure.engines import EAGER, parse_engine
+from bench.needs import needs_task
 from bench.peers import own_code
 from bench.peers.names import OUTSIDE, PUBLISHERS, outside_family, outside_name, parse_outside
 from bench.planning import values
 from bench.planning.fields import choice, choices, count, flag, switch
 from bench.planning.recipe import RECIPE_KEYS, parse_recipe
-from bench.planning.tuning import MAX_TRIALS, MIN_TRIALS, TUNING
+from bench.planning.tuning import MAX_TRIALS, MIN_TRIALS
 from bench.planning.values import MAX_COUNT, MAX_EPOCHS, MAX_SECONDS, MAX_TOKENS, existing_folder, number, plugin, several, whole_number
 from bench.spec import (
     ATTENTION_BACKENDS,
@@ -26,8 +27,8 @@ from bench.spec import (
     DTYPES,
     MATCH_POLICIES,
     PHASES,
+    TUNING,
     OptionValue,
-    Plan,
     Recipe,
     RequestError,
 )
@@ -345,13 +346,3 @@ def _require_sizes(request: Request) -> None:
         below = width // heads * heads
         near = ", ".join(str(found) for found in (below, below + heads) if found)
         raise RequestError(f"`width={width}` is not a multiple of `heads={heads}`; nearest: {near}", f"try `width={below + heads}`")
-
-
-def trains(plan: Plan) -> bool:
-    """Return whether any metric of the plan needs a task."""
-    return any(map(needs_task, plan.metrics))
-
-
-def needs_task(metric: str) -> bool:
-    """Return whether a metric needs a task to train on."""
-    return bool(getattr(catalog.load("metrics", metric), "NEEDS_TASK", False))

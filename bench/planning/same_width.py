@@ -6,34 +6,11 @@ Which model is faster then depends on the quantity that was matched, so the plan
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 
+from bench.matching import MATCHED, are_unequal
 from bench.planning.request import Request
 from bench.spec import PlannedCell
-
-UNEQUAL_BOUND = 0.5
-"""Bound of `are_unequal`, for widths and for shares of parameters."""
-MATCHED = ("params", "flops")
-"""Policies that match cost."""
-
-
-def policy_of(width: int) -> str:
-    """Return the policy name of a given width, such as `width 288`."""
-    return f"width {width}"
-
-
-def is_one_width(policy: str) -> bool:
-    """Return whether a policy name comes from `policy_of`."""
-    return policy.startswith("width ")
-
-
-def are_unequal(widths: Sequence[float], shares: Sequence[float]) -> bool:
-    """Return whether the shapes of models are very unequal.
-
-    They are if one model is less than half as wide as another, or most parameters of one depend on the length.
-    `shares`: length-dependent share of the parameters, per model.
-    """
-    return min(widths) < UNEQUAL_BOUND * max(widths) or max(shares, default=0.0) > UNEQUAL_BOUND
 
 
 def same_width(request: Request, cells: Iterable[PlannedCell]) -> dict[int, Request]:

@@ -25,9 +25,9 @@ from bench.planning.budget import (
     nominal_shape,
 )
 from bench.planning.own_width import FFN_RATIO, nearest_width
-from bench.planning.pooling import pool_of
 from bench.planning.request import ModelRequest, Request
 from bench.planning.values import params_text
+from bench.pooling import pool_of
 from bench.spec import CANONICAL, FREE, NO_MATCH, ModelSpec, RequestError, Sizing, Skipped
 from bench.tasks._info import info_of
 from models.layers.shape import Interface, Shape

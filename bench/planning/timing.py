@@ -1,10 +1,7 @@
-"""Plan interleaved timing: the groups, their bursts and their blocks.
+"""Plan interleaved timing: the bursts and blocks of each group.
 
 In a timing group, configurations take turns. A burst is a series of calls of one configuration; a block has one burst of each.
-There are two kinds of group:
-
-- `compare`: configurations of equal length, batch, phase, dtype, device and task that differ in model, kernel or engine.
-- `growth`: one model over all its lengths, for exponents.
+`bench.groups` says which configurations they are.
 
 A pilot measures the time and memory of one call; its times are not reported. The pilot alone sets the calls per burst and the number of
 blocks, so all rounds are equal and later data cannot change them. Imports no torch.
@@ -17,16 +14,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.planning.pooling import planned_data_tokens
-from bench.serialize import content_id
-from bench.spec import MEASURED, Cell, Plan, PlannedCell, Record, Settings
+from bench.groups import cell_groups, timed_cells
+from bench.spec import MEASURED, PILOT, Cell, Plan, Record, Settings
 
-LATENCY = "latency"
-PILOT = "pilot"
-"""Metric of the pilot, whose times are not reported."""
-COMPARE, GROWTH = "compare", "growth"
-MIN_GROWTH = 3
-"""Fewest lengths to which an exponent is fitted."""
 BURST_S = 0.02
 """Target time of a burst.
 
@@ -123,114 +113,6 @@ def timing_groups(plan: Plan, pilots: Mapping[str, Pilot], control: Cell | None,
             second = control if name == home and control in alive else None
             found += _fitting(name, alive, second, pilots, plan.settings)
     return found
-
-
-def timed_cells(plan: Plan) -> list[PlannedCell]:
-    """Return the cells whose latency is measured."""
-    return [planned for planned in plan.cells if LATENCY in plan.metrics_of(planned.cell)]
-
-
-def cell_groups(cells: Sequence[PlannedCell], plan: Plan) -> list[tuple[str, list[Cell]]]:
-    """Return (name, cells) of each group, in the order of the plan.
-
-    A cell without a partner to compare with joins only its growth group.
-    """
-    compared = _compared([planned.cell for planned in cells], _comparisons(plan))
-    growing = list(_growing(cells)) if plan.settings.growth else []
-    grown = {cell.cell_id for _, members in growing for cell in members}
-    lonely = {name for name, members in compared.items() if len(members) == 1 and members[0].cell_id in grown}
-    return [*((name, members) for name, members in compared.items() if name not in lonely), *growing]
-
-
-def compared_lengths(plan: Plan) -> dict[str, int]:
-    """Return the length under which each cell is compared, by cell id.
-
-    It is the length of the first cell of its `compare` group.
-    """
-    groups = [cells for name, cells in cell_groups(plan.cells, plan) if name.startswith(COMPARE)]
-    return {cell.cell_id: cells[0].model.shape.seq_len for cells in groups for cell in cells}
-
-
-def home_groups(records: Sequence[Record]) -> dict[str, str]:
-    """Return the group that each cell's latency comes from, by cell id.
-
-    A `compare` group takes precedence over a `growth` group.
-    """
-    found: dict[str, str] = {}
-    for record in records:
-        if record.group and record.outcome.status == MEASURED:
-            best = min(found.get(record.subject_id, record.group), record.group, key=lambda name: (name.startswith(GROWTH), name))
-            found[record.subject_id] = best
-    return found
-
-
-def _comparisons(plan: Plan) -> dict[str, str]:
-    """Return the name of the comparison that each cell belongs to, by cell id; empty unless parts are to be apart.
-
-    The arms of a part are compared with each other, not with those of another part, unless the two parts share a cell.
-    """
-    found: dict[str, str] = {}
-    for part in plan.parts if plan.settings.parts_apart else ():
-        if part.arms:
-            joined = {found[cell_id] for cell_id in part.cells if cell_id in found}
-            found = {cell_id: part.name if name in joined else name for cell_id, name in found.items()}
-            found |= dict.fromkeys(part.cells, part.name)
-    return found
-
-
-def _compared(cells: Sequence[Cell], comparisons: Mapping[str, str]) -> dict[str, list[Cell]]:
-    """Group cells by comparison, workload and length.
-
-    A length with a single family joins another length with the same number of data tokens: a published gMLP of 196 tokens is compared
-    with a ViT of 197 tokens, one of them a class token. Lengths with several families are preferred as the group to join.
-    """
-    groups: dict[str, list[Cell]] = {}
-
-    def work_of(cell: Cell) -> str:
-        return "/".join(filter(None, (comparisons.get(cell.cell_id, ""), _work(cell))))
-
-    for cell in cells:
-        groups.setdefault(f"{COMPARE}/{work_of(cell)}/n={cell.model.shape.seq_len}", []).append(cell)
-    alone = [name for name, members in groups.items() if len({cell.model.family for cell in members}) == 1]
-    joined: dict[str, str] = {}
-    first_of: dict[tuple[str, int], str] = {}
-    for name in [*(name for name in groups if name not in alone), *alone]:
-        places = [(work_of(cell), planned_data_tokens(cell.model)) for cell in groups[name]]
-        joined[name] = first_of.get(places[0], name) if name in alone else name
-        first_of |= {place: joined[name] for place in places if place not in first_of}
-    found: dict[str, list[Cell]] = {}
-    for name, members in groups.items():
-        found.setdefault(joined[name], []).extend(members)
-    return found
-
-
-def _work(cell: Cell) -> str:
-    work = cell.workload
-    return "/".join((work.phase, work.dtype, work.device, f"batch={work.batch_size}", work.task or "synthetic"))
-
-
-def _growing(cells: Sequence[PlannedCell]) -> Iterator[tuple[str, list[Cell]]]:
-    """Yield growth groups: cells of one shape, which differ only in length."""
-    series: dict[tuple[object, ...], dict[int, Cell]] = {}
-    for planned in cells:
-        series.setdefault(_series_key(planned), {})[planned.cell.model.shape.seq_len] = planned.cell
-    for by_length in series.values():
-        if len(by_length) >= MIN_GROWTH:
-            yield _growth_name(list(by_length.values())), [by_length[n] for n in sorted(by_length)]
-
-
-def _series_key(planned: PlannedCell) -> tuple[object, ...]:
-    """Return the cell's identity without its length.
-
-    The batch size is left out too, because it may shrink as n grows (`--batch-tokens`).
-    """
-    model, sizes = planned.cell.model, tuple(planned.size(name) for name in ("width", "depth", "heads", "ffn_width"))
-    work = dataclasses.replace(planned.cell.workload, batch_size=1)
-    return (model.name, model.family, model.options, model.interface, sizes, work)
-
-
-def _growth_name(cells: Sequence[Cell]) -> str:
-    return f"{GROWTH}/{cells[0].model.name}/{content_id([cell.cell_id for cell in cells])}"
 
 
 def _fitting(

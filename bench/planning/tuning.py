@@ -13,9 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.spec import MEASURED, Cell, Plan, Recipe, Record, base_recipe, is_trained, training_id
+from bench.spec import ACCURACY, MEASURED, TUNING, Cell, Plan, Recipe, Record, base_recipe, is_trained, training_id
 
-ACCURACY, TUNING = "accuracy", "tuning"
 MIN_TRIALS, MAX_TRIALS = 3, 15
 """The fewest values of which one lies inside, and the most: a range of 128 times below and above the recipe's learning rate."""
 MAX_WIDENING = 2

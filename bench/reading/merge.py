@@ -14,8 +14,7 @@ import pandas
 
 from bench import catalog
 from bench.measure.hosts import disagreements
-from bench.planning.jobs import depends_on_host
-from bench.planning.request import trains
+from bench.needs import depends_on_host, trains
 from bench.questions import Question
 from bench.reading.store import StoredRun
 from bench.reading.table import rows_of

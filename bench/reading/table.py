@@ -19,16 +19,29 @@ from numpy.typing import NDArray
 
 from bench import catalog
 from bench.files import write_atomically, write_text
+from bench.groups import cell_groups, timed_cells
 from bench.intervals import CONTROL_LEVEL, INTERLEAVED_CONTROL_LEVEL, LEVEL
 from bench.planning.jobs import expected_jobs, shared_ids
-from bench.planning.recipe import recipe_changes
-from bench.planning.timing import COMPARE, PILOT, cell_groups, home_groups, timed_cells
-from bench.planning.tuning import TUNING, Search, trainings_of
+from bench.planning.tuning import Search, trainings_of
 from bench.reading.roofline import COLUMNS as ROOFLINE
 from bench.reading.roofline import roofline_of, step_flops
 from bench.reading.store import StoredRun, collector_off
-from bench.reading.timings import CONTROL_MARK, Timings, ratio_columns, ratio_of, timings_of
-from bench.spec import MEASURED, MS_PER_S, Cell, Plan, PlannedCell, Record, RequestError, is_trained, training_id
+from bench.reading.timings import CONTROL_MARK, Timings, home_groups, ratio_columns, ratio_of, timings_of
+from bench.spec import (
+    COMPARE,
+    MEASURED,
+    MS_PER_S,
+    PILOT,
+    TUNING,
+    Cell,
+    Plan,
+    PlannedCell,
+    Record,
+    RequestError,
+    is_trained,
+    recipe_changes,
+    training_id,
+)
 
 IDENTITY = (
     "cell_id model family seq_len batch_size phase engine dtype device attention task recipe match sizing budget budget_error status reason quick "

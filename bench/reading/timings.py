@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.intervals import Interval, ratio_over_rounds
-from bench.planning.timing import home_groups
-from bench.spec import MEASURED, Record
+from bench.spec import GROWTH, MEASURED, Record
 
 CONTROL_MARK = "/control"
 """Suffix of a cell id that marks the control's second process."""
@@ -113,6 +112,19 @@ class Timings(Mapping[str, Mapping[int, float]]):
         middle = statistics.median(levels)
         of_level = [[log - level for log, level in zip(member, levels, strict=True)] for member in logs]
         return [math.exp(middle + statistics.median(member)) for member in of_level]
+
+
+def home_groups(records: Sequence[Record]) -> dict[str, str]:
+    """Return the group that each cell's latency comes from, by cell id.
+
+    A `compare` group takes precedence over a `growth` group.
+    """
+    found: dict[str, str] = {}
+    for record in records:
+        if record.group and record.outcome.status == MEASURED:
+            best = min(found.get(record.subject_id, record.group), record.group, key=lambda name: (name.startswith(GROWTH), name))
+            found[record.subject_id] = best
+    return found
 
 
 def timings_of(records: Sequence[Record], *, with_control: bool = False) -> Timings:

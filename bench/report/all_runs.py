@@ -10,8 +10,7 @@ import pandas
 from bench.analysis.frame import prepare
 from bench.analysis.study import Study
 from bench.measure.hosts import identity, machine, training_identity
-from bench.planning.jobs import depends_on_host
-from bench.planning.request import trains
+from bench.needs import depends_on_host, trains
 from bench.reading.merge import SAME_SETTINGS
 from bench.report.explorer import explorer_data
 from bench.report.result_index import Entry, allocator_text, machine_text

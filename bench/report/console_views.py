@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bench import catalog, console
 from bench.files import write_text_below, writing
 from bench.serialize import to_json
-from bench.spec import Plan
+from bench.spec import LATENCY, Plan
 from models.layers.options import option_text
 
 if TYPE_CHECKING:
@@ -139,7 +139,6 @@ def show_groups(plan: Plan) -> None:
     The run's pilots set the final number of blocks.
     """
     from bench.planning.jobs import groups_of
-    from bench.planning.timing import LATENCY
 
     if LATENCY not in plan.metrics:
         return

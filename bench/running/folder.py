@@ -16,8 +16,8 @@ from typing import Any
 
 from bench.files import TEMPORARY, write_json, writing
 from bench.measure.hosts import AT_END, AT_START, CONTINUED_ON, HOST_FACTS, disagreements
-from bench.planning.jobs import depends_on_host, is_complete
-from bench.planning.request import trains
+from bench.needs import depends_on_host, trains
+from bench.planning.jobs import is_complete
 from bench.progress import tell
 from bench.reading.store import ENVIRONMENT, RECORDS, RunRecords, is_stored, read_environment, read_plan
 from bench.running.writer import CORRUPT, RecordWriter, start_run

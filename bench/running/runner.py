@@ -18,6 +18,7 @@ from bench import catalog
 from bench.measure import environment
 from bench.measure.hosts import TRAINING_CODE
 from bench.measure.training_code import training_versions
+from bench.needs import trains
 from bench.peers import own_code
 from bench.planning.jobs import (
     CORRUPTED,
@@ -34,9 +35,8 @@ from bench.planning.jobs import (
     missing_jobs,
     retry_key,
 )
-from bench.planning.request import trains
 from bench.planning.timing import pilots_of
-from bench.planning.tuning import TUNING, Search
+from bench.planning.tuning import Search
 from bench.progress import Progress, listening, tell
 from bench.reading.store import RECORDS, RunRecords, StoredRun, read_run
 from bench.reading.table import rows_of
@@ -46,7 +46,7 @@ from bench.running.executors.process import limit_s
 from bench.running.folder import ceilings_noted, note_end, writing_to
 from bench.running.signals import Stop
 from bench.running.writer import RecordWriter
-from bench.spec import DIVERGED, MEASURED, Cell, Job, Outcome, Plan, Record, RecordKey, Settings, is_trained
+from bench.spec import DIVERGED, MEASURED, TUNING, Cell, Job, Outcome, Plan, Record, RecordKey, Settings, is_trained
 
 SCRATCH = "checkpoints"
 ROUND = "round"

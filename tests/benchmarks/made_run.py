@@ -8,10 +8,9 @@ from pathlib import Path
 
 from bench.planning.build import build_plan
 from bench.planning.jobs import jobs
-from bench.planning.timing import PILOT
 from bench.reading.store import RECORDS, StoredRun
 from bench.running.writer import line_of, start_run
-from bench.spec import MEASURED, Job, Outcome, Plan, PlannedCell, Recipe, Record, Settings
+from bench.spec import MEASURED, PILOT, Job, Outcome, Plan, PlannedCell, Recipe, Record, Settings
 from tests.fake_executor import measured, recorded
 from tests.requested import parse_request
 

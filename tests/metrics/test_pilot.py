@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from bench.planning.timing import PILOT, pilots_of
+from bench.planning.timing import pilots_of
 from bench.running.executors.process import Executor
-from bench.spec import Job, Settings
+from bench.spec import PILOT, Job, Settings
 from tests.fake_executor import recorded
 from tests.made_jobs import small_job, small_model
 

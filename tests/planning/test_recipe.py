@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bench.planning.recipe import check_device, check_fits, check_recipe, parse_recipe, recipe_changes
+from bench.planning.recipe import check_device, check_fits, check_recipe, parse_recipe
 from bench.serialize import from_json, to_json
-from bench.spec import AUGMENTATIONS, Recipe, RequestError
+from bench.spec import AUGMENTATIONS, Recipe, RequestError, recipe_changes
 
 EVERY_KEY: dict[str, tuple[str, Any]] = {
     "epochs": ("3", 3),

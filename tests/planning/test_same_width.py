@@ -8,12 +8,11 @@ import pandas
 import pytest
 
 from bench.analysis.frame import prepare
+from bench.groups import cell_groups
+from bench.needs import needs_task
 from bench.planning.build import build_plan
 from bench.planning.jobs import jobs
-from bench.planning.request import needs_task
-from bench.planning.same_width import are_unequal
-from bench.planning.timing import COMPARE, cell_groups
-from bench.spec import Plan, Recipe, Settings
+from bench.spec import COMPARE, Plan, Recipe, Settings
 from tests.requested import parse_request
 
 
@@ -97,11 +96,3 @@ def test_heads_at_one_width_are_canonical() -> None:
         if cell.cell.cell_id in part.cells and cell.cell.model.family == "vit"
     }
     assert heads == {("same params", 3), ("width 144", 3)}
-
-
-@pytest.mark.parametrize(
-    ("widths", "shares", "found"),
-    [((16, 144), (0.0, 0.0), True), ((72, 144), (0.5, 0.1), False), ((144, 144), (0.51, 0.0), True)],
-)
-def test_less_than_half_as_wide_or_more_than_half_of_the_parameters(widths: Any, shares: Any, found: bool) -> None:
-    assert are_unequal(widths, shares) is found

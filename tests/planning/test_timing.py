@@ -1,4 +1,4 @@
-"""Which cells take turns, in bursts of how many calls, over how many blocks: from the plan and its pilots alone."""
+"""Bursts of how many calls, over how many blocks, and what fits the memory: from the plan and its pilots alone."""
 
 from __future__ import annotations
 
@@ -8,50 +8,20 @@ from typing import Any
 
 import pytest
 
-from bench.planning.build import PartRequest, build_plan, build_plan_of_parts
 from bench.planning.jobs import control_cell, groups_of, jobs
 from bench.planning.timing import (
     BURST_S,
-    COMPARE,
     GROUP_LIMIT_S,
-    GROWTH,
-    LATENCY,
     MAX_BLOCKS,
     MEMORY_SHARE,
-    PILOT,
     Pilot,
     TimingGroup,
     calls_of_burst,
-    cell_groups,
     timing_groups,
     uncounted_calls,
 )
-from bench.spec import MEASURED, Cell, Outcome, Plan, Recipe, Record, Settings
-from tests.requested import parse_request
-
-SIZES = {"width": "16", "depth": "1", "batch": "1", "metrics": "latency"}
-
-
-def planned(settings: Settings = Settings(rounds=2), **flags: Any) -> Plan:
-    return build_plan(
-        parse_request(**{"models": "gmlp,vit", "seq": "17", **SIZES, **flags}), settings=settings, recipe=Recipe(), device="cpu"
-    )
-
-
-def label(cell: Cell) -> str:
-    return f"{cell.model.name}-{cell.model.shape.seq_len}"
-
-
-def grouped(plan: Plan) -> dict[str, list[str]]:
-    """Labels of the members by group name."""
-    return {name: [label(cell) for cell in cells] for name, cells in cell_groups(plan.cells, plan)}
-
-
-def kinds(plan: Plan) -> dict[str, list[list[str]]]:
-    found: dict[str, list[list[str]]] = {COMPARE: [], GROWTH: []}
-    for name, members in grouped(plan).items():
-        found[name.partition("/")[0]].append(members)
-    return found
+from bench.spec import COMPARE, LATENCY, MEASURED, PILOT, Cell, Outcome, Plan, Record, Settings
+from tests.test_groups import label, planned
 
 
 def pilots(plan: Plan, call_s: float = 1e-3, **fields: Any) -> dict[str, Pilot]:
@@ -64,92 +34,6 @@ def members_of(group: TimingGroup) -> list[tuple[str, bool]]:
 
 def designed(plan: Plan, known: Mapping[str, Pilot], control: Cell | None = None) -> list[TimingGroup]:
     return timing_groups(plan, known, control)
-
-
-def test_models_of_one_length_are_compared() -> None:
-    assert kinds(planned(seq="17,65")) == {COMPARE: [["gmlp-17", "vit-17"], ["gmlp-65", "vit-65"]], GROWTH: []}
-
-
-def test_kernels_engines_and_models_share_a_group() -> None:
-    plan = planned(attention="auto,math", engine="eager,compile")
-    ((name, cells),) = cell_groups(plan.cells, plan)
-    assert name.startswith(COMPARE)
-    assert len(cells) == len(plan.cells) == 6  # gmlp has no attention
-    assert {(cell.workload.engine, cell.workload.attention) for cell in cells} == {
-        (engine, attention) for engine in ("eager", "compile") for attention in ("none", "auto", "math")
-    }
-
-
-def test_formulations_of_one_product_take_turns() -> None:
-    plan = planned(models="gmlp+kernel=linear,gmlp+kernel=baddbmm", seq="17,65")
-    assert kinds(plan)[COMPARE] == [[f"gmlp+kernel={kernel}-{n}" for kernel in ("linear", "baddbmm")] for n in (17, 65)]
-
-
-@pytest.mark.parametrize(
-    ("name", "flags"),
-    [
-        ("batch_size", {"batch": "1,2"}),
-        ("phase", {"phase": "infer,train"}),
-        ("dtype", {"dtype": "fp32,bf16"}),
-    ],
-)
-def test_workloads_that_differ_otherwise_are_not_compared(name: str, flags: dict[str, Any]) -> None:
-    plan = planned(**flags)
-    groups = [cells for kind, cells in cell_groups(plan.cells, plan) if kind.startswith(COMPARE)]
-    assert [len(cells) for cells in groups] == [2, 2]
-    assert all(len({getattr(cell.workload, name) for cell in cells}) == 1 for cells in groups)
-
-
-@pytest.mark.parametrize("change", [{"device": "cuda"}, {"task": "digits"}])
-def test_neither_devices_nor_tasks_are_mixed(change: dict[str, Any]) -> None:
-    plan = planned()
-    first, second = plan.cells
-    moved = dataclasses.replace(second.cell, workload=dataclasses.replace(second.cell.workload, **change))
-    found = dataclasses.replace(plan, cells=(first, dataclasses.replace(second, cell=moved)))
-    assert kinds(found)[COMPARE] == [["gmlp-17"], ["vit-17"]]
-
-
-def test_published_models_of_equal_data_tokens_are_compared() -> None:
-    """196 patches each; the ViT adds a class token."""
-    plan = build_plan(
-        parse_request(models="gmlp-s,deit-s", metrics="latency", batch="1"), settings=Settings(), recipe=Recipe(), device="cpu"
-    )
-    assert kinds(plan) == {COMPARE: [["gmlp-s-196", "deit-s-197"]], GROWTH: []}
-
-
-def test_a_length_with_several_families_joins_no_other() -> None:
-    assert kinds(planned(models="gmlp+pool=mean,vit", seq="16,17"))[COMPARE] == [
-        ["gmlp+pool=mean-16", "vit-16"],
-        ["gmlp+pool=mean-17", "vit-17"],
-    ]
-
-
-def test_a_family_alone_joins_several_of_as_many_data_tokens() -> None:
-    """As a published gMLP of 1024 tokens beside a grid that compares gMLP and ViT at 1025."""
-    plan = planned(models="gmlp+pool=mean,vit", seq="17")
-    lonely = planned(models="gmlp+pool=mean", seq="16")
-    for cells in ((*plan.cells, *lonely.cells), (*lonely.cells, *plan.cells)):
-        (found,) = kinds(dataclasses.replace(plan, cells=cells))[COMPARE]
-        assert sorted(found) == ["gmlp+pool=mean-16", "gmlp+pool=mean-17", "vit-17"]
-
-
-def test_three_lengths_of_one_shape_grow_together_beside_their_comparisons() -> None:
-    found = kinds(planned(seq="17,33,65"))
-    assert found[COMPARE] == [[f"gmlp-{n}", f"vit-{n}"] for n in (17, 33, 65)]
-    assert found[GROWTH] == [[f"{family}-{n}" for n in (17, 33, 65)] for family in ("gmlp", "vit")]
-
-
-def test_two_lengths_and_unequal_shapes_do_not_grow() -> None:
-    """A budget shrinks the width as gMLP's n x n weights grow: no exponent is fitted across widths."""
-    assert kinds(planned(seq="17,65"))[GROWTH] == []
-    plan = planned(models="gmlp", seq="17,65,257", width="", params="250k")
-    assert len({(p.cell.model.shape.width, p.cell.model.shape.ffn_width) for p in plan.cells}) == 3
-    assert kinds(plan)[GROWTH] == []
-
-
-def test_a_cell_that_is_compared_with_nothing_is_timed_with_its_own_lengths_alone() -> None:
-    assert kinds(planned(models="vit", seq="17,33,65")) == {COMPARE: [], GROWTH: [["vit-17", "vit-33", "vit-65"]]}
-    assert kinds(planned(models="vit", seq="17")) == {COMPARE: [["vit-17"]], GROWTH: []}
 
 
 def test_a_burst_lasts_a_fiftieth_of_a_second() -> None:
@@ -320,11 +204,3 @@ def test_a_quick_run_has_the_blocks_that_fit_its_sampling_time_and_at_least_thre
     (full,) = groups_of(dataclasses.replace(plan, settings=dataclasses.replace(plan.settings, quick=False)), records)
     assert quick.num_blocks == num_blocks
     assert full.num_blocks == max(5, num_blocks)
-
-
-def test_arms_of_an_ablation_take_turns() -> None:
-    request = parse_request(models="gmlp", seq="17", **SIZES)
-    arms = {name: dataclasses.replace(request, models=parse_request(models=name, seq="17", **SIZES).models) for name in ("gmlp", "vit")}
-    part = PartRequest(name="p", arms=arms, baseline="gmlp")
-    plan = build_plan_of_parts([part], settings=Settings(), recipe=Recipe(), device="cpu")
-    assert kinds(plan)[COMPARE] == [["gmlp-17", "vit-17"]]

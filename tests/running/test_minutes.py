@@ -18,13 +18,12 @@ from bench.measure import environment
 from bench.planning.ablation import plan_grids
 from bench.planning.jobs import by_part, estimated_job_seconds, jobs
 from bench.planning.request import Request
-from bench.planning.timing import PILOT
 from bench.questions import Ablation, Arm, Grid
 from bench.reading.store import read_run
 from bench.reading.table import rows_of
 from bench.running.runner import RunResult, execute, is_failure
 from bench.running.signals import Stop
-from bench.spec import Job, Outcome, Plan, Workload
+from bench.spec import PILOT, Job, Outcome, Plan, Workload
 from tests.fake_executor import Silent, let_jobs_end, measured
 
 TINY = {"width": "16", "depth": "1", "metrics": "latency"}

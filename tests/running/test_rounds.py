@@ -12,14 +12,13 @@ import pytest
 from bench import cli
 from bench.planning.build import build_plan
 from bench.planning.jobs import RETRIES, expected_jobs, further_rounds, is_complete, jobs, missing_jobs
-from bench.planning.timing import LATENCY, PILOT
 from bench.reading.store import read_records, read_run
 from bench.reading.table import num_missing, rows_of
 from bench.running import runner
 from bench.running.executors import inline
 from bench.running.runner import execute
 from bench.running.writer import CORRUPT, RecordWriter
-from bench.spec import MEASURED, Job, Outcome, Plan, Recipe, Record, Settings
+from bench.spec import LATENCY, MEASURED, PILOT, Job, Outcome, Plan, Recipe, Record, Settings
 from tests.fake_executor import Silent, measured, recorded
 from tests.processes import unpacked_records
 from tests.requested import parse_request

@@ -17,7 +17,7 @@ from bench.analysis.relative import RelativeLine, RelativePoint, RelativeTimes, 
 from bench.analysis.scope import scope_of, scope_rank, scopes_of
 from bench.analysis.series import row_values
 from bench.analysis.study import Study
-from bench.planning.timing import compared_lengths
+from bench.groups import compared_lengths
 from bench.report.charts.lines import GUIDE_OPACITY, Line, draw_guide, draw_series, label_ends, panels
 from bench.report.charts.style import INK, SeriesStyle, display_name, role_of, series_styles
 from bench.report.charts.ticks import bytes_axis, length_axis, linear_ticks, ratio_axis

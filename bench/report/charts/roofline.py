@@ -13,7 +13,7 @@ from bench.analysis.regimes import LAUNCH, typical_ceilings
 from bench.analysis.relative import main_rows
 from bench.analysis.scope import scopes_of
 from bench.analysis.study import Study
-from bench.planning.timing import compared_lengths
+from bench.groups import compared_lengths
 from bench.report.charts.lines import LABEL_POINTS, Line, draw_series, label_ends, panels
 from bench.report.charts.style import INK, display_name, series_styles
 from bench.report.charts.ticks import log_value_axis, powers_of_two

@@ -23,12 +23,11 @@ from typing import TYPE_CHECKING, Any, Self
 from bench import catalog, fork_server
 from bench.peers.names import LIBRARIES
 from bench.peers.own_import import libraries
-from bench.planning.timing import LATENCY, PILOT
 from bench.progress import listening, tell
 from bench.running.executors import Batch
 from bench.running.interleave import take_turns
 from bench.serialize import from_json, to_json
-from bench.spec import MEASURED, Job, Outcome
+from bench.spec import LATENCY, MEASURED, PILOT, Job, Outcome
 from bench.tasks import DATA_VARIABLES, data_variables
 
 if TYPE_CHECKING:
