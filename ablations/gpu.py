@@ -1,16 +1,17 @@
 """What changes on a GPU?
 
-Prediction: Kernels decide more than architectures do. In training, the batched product is the faster formulation of gMLP's
-gate at n = 257, since it is one kernel and moves a third of the bytes, and the slower at n = 4097, where the gradient of its
-weight is the largest tensor; every formulation is slower at 4097 than at 4096, since rows of odd length cannot be loaded in
-aligned pieces. Explicit attention takes at least three times as long as fused attention at n = 4097, and cuDNN's kernel is
-faster than the one that torch chooses. At one shape and equal tokens per batch, gMLP and ViT are within 20 % at n = 17, where
-their linear terms decide; at n = 4097 gMLP is slower, since its n^2 term has one and a half times as many multiply-adds, on
-unaligned rows. gMLP leads on CIFAR-10 at 4M parameters, as it does on a CPU at 300k. Ten epochs of 51M parameters take 35 to
-45 s, most of it the launches of some 255 operators a step, and a third of that as CUDA graphs, with equal accuracy. Our
-gMLP-S takes less time than timm's, and our DeiT-S as long, within 5 %. At n = 16,384 linear attention and Toeplitz gates by
-FFT take less than half of fused attention's time. Compilation saves gMLP at least a fifth: it fuses the element-wise work
-around the gate.
+Prediction: Kernels and alignment decide more than architectures do. A first pass on an H200 (two rounds, docs/gpu.md) had gMLP at
+2.1 to 3.7 times ViT's time at n = 2^k + 1, and its gate 2.7 times faster at n = 4096 than at 4097: rows of odd length cannot be
+loaded in aligned pieces. So, predicted after that pass: at one shape and equal tokens per batch gMLP is within 20 % of ViT in
+training at n = 4096, more than twice as slow at 4097, and slower at 256, where it moves one and a half times the bytes.
+
+Predicted before any pass: in training, the batched product is the faster formulation of gMLP's gate at n = 257, since it is one
+kernel and moves a third of the bytes, and the slower at n = 4097, where the gradient of its weight is the largest tensor. Explicit
+attention takes at least three times as long as fused attention at n = 4097, and cuDNN's kernel is faster than the one that torch
+chooses. gMLP leads on CIFAR-10 at 4M parameters, as it does on a CPU at 300k. Ten epochs of 51M parameters take a third of the
+time as CUDA graphs, with equal accuracy. Our gMLP-S takes less time than timm's, and our DeiT-S as long, within 5 %. At
+n = 16,384 linear attention and Toeplitz gates by FFT take less than half of fused attention's time. Compilation saves gMLP at
+least a fifth: it fuses the element-wise work around the gate.
 
 The parts are in order of value: with --minutes they run one after the other, as far as the time allows, and the same command
 goes on. All models of a part have heads of 64 channels, as published ViTs have, unless they are trained at 17 tokens.
@@ -18,7 +19,7 @@ goes on. All models of a part have heads of 64 channels, as published ViTs have,
 Source: NVIDIA H100 data sheet (989 TFLOP/s in bf16, 3.35 TB/s); arXiv 2205.14135 (fused attention); timm's published
 throughputs of gmlp_s16_224 and deit_small_patch16_224.
 
-Cost: some fourteen minutes on an H100 (estimate); on a CPU small models rehearse it in three minutes, with --quick or
+Cost: some twenty minutes on an H200 (estimate from the first pass); on a CPU small models rehearse it in three minutes, with --quick or
 without, and no time of theirs says anything about a GPU.
 """
 
@@ -64,28 +65,26 @@ SHAPE = {"params": "22M", "depth": "12", "heads": "6", "match": "shape", "batch_
 """ViT-S: width 384, six heads of 64."""
 TEN_EPOCHS = "epochs=10,batch_size=32,learning_rate=1.25e-4,precision=bf16-autocast"
 EAGER_AND_RECORDED = (
-    Arm(name=GMLP, flags={"models": "gmlp", "recipe": TEN_EPOCHS}),
     Arm(name="gMLP, steps as a CUDA graph", flags={"models": "gmlp", "recipe": f"{TEN_EPOCHS},engine=graph"}),
+    Arm(name=GMLP, flags={"models": "gmlp", "recipe": TEN_EPOCHS}),
 )
 TRAINED = {"task": "cifar10", "seq": "17", "depth": "6", "metrics": "params,flops,accuracy"}
 
 ON_CUDA = (
-    Grid(name=GATES, flags={**BLOCKS, "ffn_width": "2304", "seq": "257,1025,4096,4097"}, arms=FORMULATIONS),
-    Grid(name=KERNELS, flags={**BLOCKS, "models": "vit", "seq": "257,1025,4097"}, arms=(CHOICE, FLASH, CUDNN_ONLY, SCORES)),
     Grid(
         name=HEADLINE,
-        flags={**BOTH, **SHAPE, "seq": "17,257,1025,4097", "metrics": "params,flops,latency,memory"},
+        flags={**BOTH, **SHAPE, "seq": "256,257,4096,4097", "metrics": "params,flops,latency,memory"},
         arms=FAMILIES,
         baseline=VIT,
     ),
-    Grid(name=LARGE, flags={**TRAINED, "params": "51M"}, arms=EAGER_AND_RECORDED),
+    Grid(name=PUBLISHED, flags={**BOTH, "input": "images", "batch": "128"}, arms=OURS_AND_TIMM),
+    Grid(name=LARGE, flags={**TRAINED, "params": "51M"}, arms=EAGER_AND_RECORDED, baseline=GMLP),
     Grid(
         name=CIFAR,
         flags={**TRAINED, "params": "4M", "recipe": "epochs=10,batch_size=128,learning_rate=5e-4,precision=bf16-autocast"},
         arms=FAMILIES,
         baseline=VIT,
     ),
-    Grid(name=PUBLISHED, flags={**BOTH, "input": "images", "batch": "128"}, arms=OURS_AND_TIMM),
     Grid(
         name=EXPLICIT,
         flags={**BOTH, **SHAPE, "models": "vit", "batch_tokens": "32800", "seq": "1025,4097", "metrics": "latency,memory"},
@@ -109,6 +108,8 @@ ON_CUDA = (
     # another batch than the headline's: parts that share a configuration are timed together
     Grid(name=COMPILED, flags={**BF16, **SHAPE, "batch_tokens": "32896", "seq": "257"}, arms=EAGER_AND_COMPILED, baseline=VIT),
     Grid(name=TRACE, flags={**BF16, **SHAPE, "phase": "train", "seq": "257", "metrics": "profile"}, arms=FAMILIES, baseline=VIT),
+    Grid(name=GATES, flags={**BLOCKS, "ffn_width": "2304", "seq": "257,1025,4096,4097"}, arms=FORMULATIONS),
+    Grid(name=KERNELS, flags={**BLOCKS, "models": "vit", "seq": "257,1025,4097"}, arms=(CHOICE, FLASH, CUDNN_ONLY, SCORES)),
 )
 
 SMALL = {"dtype": "fp32", "metrics": "latency", "phase": "infer,train"}
@@ -123,17 +124,15 @@ DIGITS = {
     "recipe": "epochs=1,batch_size=128",
 }
 REHEARSAL = (
-    Grid(name=GATES, flags={**SMALL, **TINY, "ffn_width": "384", "seq": "17,64"}, arms=FORMULATIONS),
-    Grid(name=KERNELS, flags={**SMALL, **TINY, "models": "vit", "seq": "17,65"}, arms=(CHOICE, SCORES)),
     Grid(
         name=HEADLINE,
         flags={**SMALL, **SMALL_SHAPE, "seq": "17,65", "metrics": "params,flops,latency,memory"},
         arms=FAMILIES,
         baseline=VIT,
     ),
+    Grid(name=PUBLISHED, flags={**SMALL, "phase": "infer", "input": "images", "batch": "1"}, arms=OURS_AND_TIMM[::2]),
     Grid(name=LARGE, flags=DIGITS, arms=FAMILIES[:1]),
     Grid(name=CIFAR, flags=DIGITS, arms=FAMILIES, baseline=VIT),
-    Grid(name=PUBLISHED, flags={**SMALL, "phase": "infer", "input": "images", "batch": "1"}, arms=OURS_AND_TIMM[::2]),
     Grid(
         name=EXPLICIT,
         flags={**SMALL, **SMALL_SHAPE, "models": "vit", "batch_tokens": "260", "seq": "17,65", "metrics": "latency,memory"},
@@ -146,6 +145,8 @@ REHEARSAL = (
     ),
     Grid(name=ENERGY, flags={**SMALL, **SMALL_SHAPE, "seq": "17", "metrics": "energy"}, arms=FAMILIES, baseline=VIT),
     Grid(name=TRACE, flags={**SMALL, **SMALL_SHAPE, "phase": "train", "seq": "17", "metrics": "profile"}, arms=FAMILIES, baseline=VIT),
+    Grid(name=GATES, flags={**SMALL, **TINY, "ffn_width": "384", "seq": "17,64"}, arms=FORMULATIONS),
+    Grid(name=KERNELS, flags={**SMALL, **TINY, "models": "vit", "seq": "17,65"}, arms=(CHOICE, SCORES)),
 )
 """Small models through the same parts; what needs a GPU or minutes of compilation is left out."""
 
@@ -169,8 +170,9 @@ PREDICTIONS = (
     on_gpu(GATES, "baddbmm", "higher", 0.0, "the gradient of its weight is a matrix per sample", n=4097),
     on_gpu(KERNELS, MATH, "higher", 2.0, "scores are written to memory and read again", n=4097),
     on_gpu(KERNELS, CUDNN, "lower", 0.05, "written for this generation of GPUs", n=4097),
-    on_gpu(HEADLINE, GMLP, "equal", 0.2, "terms linear in n decide", n=17),
-    on_gpu(HEADLINE, GMLP, "higher", 0.1, "more multiply-adds in its n^2 term, on unaligned rows", n=4097),
+    on_gpu(HEADLINE, GMLP, "higher", 0.1, "one and a half times the bytes", n=256),
+    on_gpu(HEADLINE, GMLP, "equal", 0.2, "aligned rows", n=4096),
+    on_gpu(HEADLINE, GMLP, "higher", 1.0, "more multiply-adds in its n^2 term, on unaligned rows", n=4097),
     Prediction(part=LARGE, arm="gMLP, steps as a CUDA graph", expected="equal", by=0.02, because="the same steps, replayed", device="cuda"),
     Prediction(part=CIFAR, arm=GMLP, expected="higher", by=0.02, because="as on a CPU at 300k", device="cuda"),
     on_gpu(PUBLISHED, "our gMLP-S", "lower", 0.0, "the batched product needs no transposed copies", against="timm's gMLP-S"),
@@ -186,8 +188,8 @@ ABLATION = Ablation(
     cuda=ON_CUDA,
     quick=REHEARSAL,
     predictions=PREDICTIONS,
-    rounds=2,
+    rounds=5,
     seeds=1,
-    sample_s=0.3,
+    sample_s=0.2,
     growth=False,
 )

@@ -230,15 +230,16 @@ def _first_visible_gpu(pynvml: Any) -> Any:
 def code_facts() -> dict[str, Any]:
     """Return version, git revision, and whether there are uncommitted changes.
 
-    Without git, the revision comes from GMLP_BENCH_REVISION or from the file REVISION beside the packages, and `git_dirty` is
-    None.
+    GMLP_BENCH_REVISION names the revision of a copy, whatever git says there. Without it and without git, the file REVISION beside the packages does.
+    In both cases `git_dirty` is None.
     """
     folder = Path(bench.__file__).resolve().parent.parent
-    revision, status = _git(folder, "rev-parse", "HEAD"), _git(folder, "status", "--porcelain", "--", "bench", "models", "ablations")
-    dirty = bool(status) if status is not None else None
+    revision, dirty = os.environ.get("GMLP_BENCH_REVISION", "").strip() or None, None
     if revision is None:
-        written = os.environ.get("GMLP_BENCH_REVISION") or _first_line(folder / "REVISION") or ""
-        revision = written.strip() or None
+        revision, status = _git(folder, "rev-parse", "HEAD"), _git(folder, "status", "--porcelain", "--", "bench", "models", "ablations")
+        dirty = bool(status) if status is not None else None
+    if revision is None:
+        revision = (_first_line(folder / "REVISION") or "").strip() or None
     short = f"+{revision[:10]}" if revision else ""
     return {
         "git_revision": revision,

@@ -115,18 +115,16 @@ def fastest_kernel(*, device_type: str, fp32: bool, training: bool, n: int, chan
     """Return the formulation that `auto` uses.
 
     On CPU it was measured as fastest, or within noise of the fastest, among formulations without an n x n matrix per sample, in fp32 and in
-    bf16 (docs/log.md); other dtypes are treated as bf16 is. On CUDA it is a guess by the bytes that each moves, not a measurement; the
-    first part of `bench ablate gpu` measures it.
+    bf16 (docs/log.md); other dtypes are treated as bf16 is. On CUDA it was the fastest in training steps in bf16 at n = 257 to 4097 and 1,152
+    channels, on an H200 (docs/gpu.md).
 
     The batched product never transposes v: on CUDA it is one kernel, where `linear` copies v, multiplies and adds. But an n x n matrix per
-    sample, which at n > channels would be the largest tensor of the block, is the gradient of its weight, and in bf16 on CPU a copy of its
-    weight too. So it is avoided there.
+    sample is the gradient of its weight, and in bf16 on CPU a copy of its weight too. At n > channels it is the largest tensor of the block, and
+    on a CPU it is avoided there.
     """
     if device_type not in CHOOSING_DEVICES:
         return "linear"
-    if device_type == "cuda":
-        return "linear" if training and n > channels else "baddbmm"
-    if n > channels and (training or not fp32):
+    if device_type != "cuda" and n > channels and (training or not fp32):
         return "conv1d" if fp32 else "einsum"
     return "baddbmm"
 

@@ -57,7 +57,9 @@ def test_a_compiled_training_step_has_the_gradients_of_eager(family: str) -> Non
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_allocators_peak_is_the_trackers_but_for_rounding_and_workspaces(family: str, phase: str) -> None:
     asked = job("memory", family, n=257, phase=phase)
-    tracked, peak = memory.predict(asked.cell).live.total, memory.measure(asked).values["peak_memory_bytes"]
+    with Executor() as executor:  # a process of its own: what other tests left there counts, too
+        peak = executor.run(asked).values["peak_memory_bytes"]
+    tracked = memory.predict(asked.cell).live.total
     assert 0.98 * tracked <= peak <= 1.05 * tracked + 80 * MIB
 
 

@@ -228,10 +228,13 @@ def test_without_git_the_revision_is_written_beside_the_packages_or_set(checkout
 
 def test_a_checkout_of_another_owner_keeps_its_revision(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     revision = committed(checkout)
-    (checkout / "REVISION").write_text("0123456789abcdef\n")  # git comes before what was written
-    monkeypatch.setenv("GMLP_BENCH_REVISION", "fedcba9876543210")
+    (checkout / "REVISION").write_text("0123456789abcdef\n")  # git comes before what was written beside the packages
     facts = environment.code_facts()
     assert (facts["git_revision"], facts["git_dirty"]) == (revision, False)
+    with monkeypatch.context() as patch:  # a copy whose history is another's
+        patch.setenv("GMLP_BENCH_REVISION", "fedcba9876543210")
+        facts = environment.code_facts()
+        assert (facts["git_revision"], facts["git_dirty"]) == ("fedcba9876543210", None)
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     refused = subprocess.run(["git", "-C", str(checkout), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     assert "dubious ownership" in refused.stderr

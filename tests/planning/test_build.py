@@ -16,7 +16,9 @@ from bench.measure.model import generating_models
 from bench.planning.build import build_plan
 from bench.planning.check import check_plan
 from bench.planning.jobs import (
+    CUDA_LAUNCH_S,
     JOB_OVERHEAD_S,
+    MEMBER_OVERHEAD_S,
     control_cell,
     estimated_job_seconds,
     estimated_seconds,
@@ -357,7 +359,7 @@ def job_seconds(device: str, dtype: str, metric: str = "memory") -> float:
 def test_on_cuda_a_dtype_has_its_own_rate_and_a_job_a_longer_start() -> None:
     flops = (job_seconds("cpu", "fp32") - 0.4) * 6e10  # the rate of one thread, which was measured
     for dtype, peak in (("fp32", 67e12), ("tf32", 495e12), ("bf16", 989e12), ("bf16-autocast", 989e12)):
-        assert job_seconds("cuda", dtype) == pytest.approx(2.5 + flops / (0.3 * peak))
+        assert job_seconds("cuda", dtype) == pytest.approx(JOB_OVERHEAD_S["cuda"] + flops / (0.3 * peak))
     assert job_seconds("cpu", "bf16") == job_seconds("cpu", "fp32")
     assert job_seconds("cuda", "bf16", "params") == 0.4  # counting starts no device
 
@@ -370,7 +372,7 @@ def test_a_job_that_takes_turns_lasts_as_long_as_its_warm_up_and_its_bursts(devi
     step_s = estimated_step_seconds(plan.cells[0], plan.settings)
     warm_s = min(8 * step_s, 2 * step_s + 0.5)
     bursts_s = job.num_blocks * (job.num_calls + uncounted_calls(device, step_s)) * step_s
-    assert estimated_job_seconds(job, plan.cells[0], plan) == pytest.approx({"cpu": 0.1, "cuda": 0.8}[device] + warm_s + bursts_s)
+    assert estimated_job_seconds(job, plan.cells[0], plan) == pytest.approx(MEMBER_OVERHEAD_S[device] + warm_s + bursts_s)
     pilots = {plan.cells[0].cell.cell_id: Pilot(call_s=3 * step_s)}
     assert estimated_job_seconds(job, plan.cells[0], plan, pilots) > 2 * bursts_s
 
@@ -385,9 +387,9 @@ def test_on_cuda_the_first_compilation_and_the_window_of_energy_are_counted() ->
         if not j.control
     }
     assert found["pilot", "compile", 0] - found["pilot", "eager", 0] == 20
-    assert [found["latency", "compile", repeat] for repeat in (0, 1)] == [found["latency", "eager", 0]] * 2  # they read what it compiled
+    assert found["latency", "compile", 0] == found["latency", "compile", 1] <= found["latency", "eager", 0]  # they read what it compiled
     assert found["memory", "compile", 0] - found["memory", "eager", 0] == 20
-    assert found["energy", "eager", 1] >= 5 + found["latency", "eager", 1]
+    assert found["energy", "eager", 1] > 5
 
 
 def test_a_training_is_estimated_at_the_precision_of_its_recipe() -> None:
@@ -396,20 +398,20 @@ def test_a_training_is_estimated_at_the_precision_of_its_recipe() -> None:
         build_plan(request, settings=Settings(), recipe=Recipe(precision=precision, batch_size=1024), device="cuda")
         for precision in ("fp32", "bf16-autocast")
     ]
-    fp32, half = (estimated_job_seconds(jobs(plan)[0], plan.cells[0], plan) - 2.5 for plan in plans)
+    fp32, half = (estimated_job_seconds(jobs(plan)[0], plan.cells[0], plan) - JOB_OVERHEAD_S["cuda"] for plan in plans)
     assert fp32 / half == pytest.approx(989 / 67)
 
 
 def test_small_steps_on_a_gpu_are_estimated_by_their_launches() -> None:
-    """At n = 17 and batches of 32 the FLOPs of 51M parameters take 8 s, and some 255 operators a step, of 10 us each, 36 s."""
+    """At n = 17 and batches of 32 the FLOPs of 51M parameters take 8 s, and some 255 operators a step, of 40 us each, 150 s (170 s on an H200)."""
     request = parse_request(models="gmlp", seq="17", params="51M", depth="6", task="cifar10", metrics="accuracy")
     recipe = Recipe(epochs=10, batch_size=32, precision="bf16-autocast")
     plan = build_plan(request, settings=Settings(), recipe=recipe, device="cuda")
-    assert 35 <= estimated_job_seconds(jobs(plan)[0], plan.cells[0], plan) <= 45
+    assert 140 <= estimated_job_seconds(jobs(plan)[0], plan.cells[0], plan) <= 180
     few = build_plan(
         parse_request(models="vit", seq="17", width="64", depth="6", batch="1"), settings=Settings(), recipe=recipe, device="cuda"
     )
-    assert estimated_step_seconds(few.cells[0], few.settings) == pytest.approx(10 * 6 * 1e-5)
+    assert estimated_step_seconds(few.cells[0], few.settings) == pytest.approx(10 * 6 * CUDA_LAUNCH_S)
 
 
 @pytest.mark.parametrize(("changed", "share"), [({"precision": "bf16-autocast"}, 3), ({"threads": 2}, 2)])

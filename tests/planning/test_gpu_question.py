@@ -31,9 +31,9 @@ def plan_of(device: str) -> Plan:
         return plan_ablation("gpu", Request(quick=device == "cpu"), device, command="")
 
 
-def test_kernels_come_before_the_models_that_use_them_and_refinements_last() -> None:
-    assert PARTS[:3] == ["gates", "attention kernels", "headline"]
-    assert set(PARTS[-2:]) == {"compiled", "trace"}
+def test_the_argument_comes_first_and_what_has_an_estimate_already_last() -> None:
+    assert PARTS[0] == "headline"
+    assert PARTS[-2:] == ["gates", "attention kernels"]
     assert [name for name in PARTS if name not in NEEDS_GPU] == REHEARSED
 
 
@@ -45,14 +45,14 @@ def test_attention_has_heads_of_64_channels_and_cudnn_stands_beside_torchs_choic
     timed = [p for p in plan.cells if p.cell.workload.attention != "none" and not p.cell.workload.task and p.cell.model.family != "timm"]
     assert len(timed) > 30
     assert {p.cell.model.shape.width // p.cell.model.shape.heads for p in timed} == {64}
-    kernels = {p.cell.workload.attention for p in plan.cells if p.cell.cell_id in plan.parts[1].cells}
+    kernels = {p.cell.workload.attention for p in plan.cells if p.cell.cell_id in plan.parts[-1].cells}
     assert kernels == {"auto", "flash", "cudnn", "math"}
 
 
 @pytest.mark.slow
 def test_on_a_gpu_no_engine_doubles_what_graph_replays_tell_already() -> None:
     assert {p.cell.workload.engine for p in plan_of("cuda").cells} == {"eager", "compile"}
-    assert sum(estimated_part_seconds(plan_of("cuda"))) < 15 * 60
+    assert sum(estimated_part_seconds(plan_of("cuda"))) < 25 * 60
 
 
 def test_the_rehearsal_is_short() -> None:
