@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from models.layers.shape import ADDED_LATER, require_one_of
+from models.layers.shape import require_one_of
 
 HIGHER, LOWER, EQUAL = "higher", "lower", "equal"
 EXPECTATIONS = (HIGHER, LOWER, EQUAL)
@@ -83,7 +83,7 @@ class Prediction:
     by: float = 0.0
     seq_len: int | None = None
     because: str = ""
-    device: str = field(default="", metadata=ADDED_LATER)
+    device: str = ""
 
     def __post_init__(self) -> None:
         require_one_of("expected", self.expected, EXPECTATIONS)
@@ -122,8 +122,8 @@ class Question:
     text: str
     statement: str
     predictions: tuple[Prediction, ...] = ()
-    seed_spread: str = field(default="", metadata=ADDED_LATER)
-    interval: str = field(default="", metadata=ADDED_LATER)
+    seed_spread: str = ""
+    interval: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,30 +20,36 @@ from models.layers.cost import Polynomial
 ID_LENGTH = 12
 
 
-def to_json(value: Any) -> Any:
-    """Return a dataclass, container or scalar as plain JSON data."""
+def to_json(value: Any, *, defaults: bool = True) -> Any:
+    """Return a dataclass, container or scalar as plain JSON data.
+
+    `defaults`: whether a field that has its default value is written, too.
+    """
     if value is None or isinstance(value, (str, int, float)):  # first, because most values are scalars
         return value
     if isinstance(value, Polynomial):
         return list(value.coefficients)
-    if fields := _fields(value.__class__):
-        return {f.name: to_json(getattr(value, f.name)) for f in fields if not _is_unused(f, value)}
+    if fields := _defaults(value.__class__):
+        pairs = ((name, getattr(value, name), default) for name, default in fields)
+        return {name: to_json(found, defaults=defaults) for name, found, default in pairs if defaults or not _equal(found, default)}
     if isinstance(value, Mapping):
-        return {str(k): to_json(v) for k, v in value.items()}
+        return {str(k): to_json(v, defaults=defaults) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [to_json(v) for v in value]
+        return [to_json(v, defaults=defaults) for v in value]
     return value
 
 
 @functools.cache
-def _fields(kind: type) -> tuple[dataclasses.Field[Any], ...]:
-    """Return the fields of a dataclass; () for other types."""
-    return dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+def _defaults(kind: type) -> tuple[tuple[str, Any], ...]:
+    """Return the names of a dataclass's fields with their default values, MISSING where there is none; () for other types."""
+    if not dataclasses.is_dataclass(kind):
+        return ()
+    return tuple((f.name, f.default if f.default_factory is dataclasses.MISSING else f.default_factory()) for f in dataclasses.fields(kind))
 
 
-def _is_unused(added: dataclasses.Field[Any], value: Any) -> bool:
-    """Return whether a field that older files lack has its default value."""
-    return bool(added.metadata.get("added_later")) and getattr(value, added.name) == added.default
+def _equal(found: Any, default: Any) -> bool:
+    """Return whether a value is written as its field's default is: 1, 1.0 and True are not the same."""
+    return found.__class__ is default.__class__ and found == default
 
 
 def from_json(kind: Any, data: Any) -> Any:
@@ -88,12 +94,13 @@ def _dataclass_in(kind: Any) -> Any:
     return next((part for part in (kind, *typing.get_args(kind)) if dataclasses.is_dataclass(part)), None)
 
 
-def canonical_json(value: Any) -> str:
+def canonical_json(value: Any, *, defaults: bool = False) -> str:
     """Return the value's unique JSON text, with sorted keys and no spaces.
 
-    Raises ValueError for NaN.
+    `defaults`: whether fields that have their default value are in it. Ids leave them out, so a field that is added later changes no id, if what was
+    before is its default. Raises ValueError for NaN.
     """
-    return json.dumps(to_json(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return json.dumps(to_json(value, defaults=defaults), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def content_id(value: Any) -> str:

@@ -23,9 +23,10 @@ from models.layers.cost import Cost, Term
 from models.layers.dropout import DEFAULT_PLACES, DROPOUT_PLACES
 from models.layers.options import RequestError as RequestError
 from models.layers.options import option_text
-from models.layers.shape import ADDED_LATER, Interface, Shape, require_one_of
+from models.layers.shape import Interface, Shape, require_one_of
 
-PLAN_SCHEMA, RECORD_SCHEMA = 1, 3
+SCHEMA = "1.0"
+"""Version of the form of plans and records. A field that is added, with a default, does not change it."""
 
 PHASES = ("infer", "train")
 DTYPES = ("fp32", "tf32", "bf16", "bf16-autocast")
@@ -135,8 +136,8 @@ class Workload:
     device: str = "cpu"
     attention: str = "auto"
     task: str = ""
-    recipe: Recipe | None = field(default=None, metadata=ADDED_LATER)
-    code: str = field(default="", metadata=ADDED_LATER)
+    recipe: Recipe | None = None
+    code: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,9 +186,9 @@ class Sizing:
     params_blocks: int | None
     heads: int | None
     terms: tuple[Term, ...]
-    unknown_sizes: tuple[str, ...] = field(default=(), metadata=ADDED_LATER)
-    rule: str = field(default=FREE, metadata=ADDED_LATER)
-    ffn_moved: float | None = field(default=None, metadata=ADDED_LATER)
+    unknown_sizes: tuple[str, ...] = ()
+    rule: str = FREE
+    ffn_moved: float | None = None
 
     @functools.cached_property
     def cost(self) -> Cost:
@@ -260,9 +261,9 @@ class Part:
     match: str
     batching: str
     cells: tuple[str, ...]
-    arms: tuple[PlannedArm, ...] = field(default=(), metadata=ADDED_LATER)
-    baseline: str = field(default="", metadata=ADDED_LATER)
-    metrics: tuple[str, ...] = field(default=(), metadata=ADDED_LATER)
+    arms: tuple[PlannedArm, ...] = ()
+    baseline: str = ""
+    metrics: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,12 +296,12 @@ class Settings:
     train_threads: int = 1
     quick: bool = False
     seed: int = 0
-    lr_trials: int = field(default=0, metadata=ADDED_LATER)
-    decay_trials: int = field(default=0, metadata=ADDED_LATER)
-    cold: bool = field(default=False, metadata=ADDED_LATER)
-    margin: float = field(default=0.03, metadata=ADDED_LATER)
-    growth: bool = field(default=True, metadata=ADDED_LATER)
-    parts_apart: bool = field(default=False, metadata=ADDED_LATER)
+    lr_trials: int = 0
+    decay_trials: int = 0
+    cold: bool = False
+    margin: float = 0.03
+    growth: bool = True
+    parts_apart: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,21 +339,21 @@ class Recipe:
     label_smoothing: float = 0.1
     clip_norm: float = 1.0
     validation_fraction: float = 0.1
-    schedule: str = field(default="cosine", metadata=ADDED_LATER)
-    patience: int = field(default=2, metadata=ADDED_LATER)
-    early_stop: int = field(default=0, metadata=ADDED_LATER)
-    accumulate: int = field(default=1, metadata=ADDED_LATER)
-    dropout: float = field(default=0.0, metadata=ADDED_LATER)
-    augment: tuple[str, ...] = field(default=(), metadata=ADDED_LATER)
-    precision: str = field(default="fp32", metadata=ADDED_LATER)
-    compile: bool = field(default=False, metadata=ADDED_LATER)
-    dropout_at: tuple[str, ...] = field(default=DEFAULT_PLACES, metadata=ADDED_LATER)
-    magnitude: int = field(default=9, metadata=ADDED_LATER)
-    teacher: str = field(default=NO_TEACHER, metadata=ADDED_LATER)
-    distillation: str = field(default="soft", metadata=ADDED_LATER)
-    distillation_weight: float = field(default=0.5, metadata=ADDED_LATER)
-    teacher_epochs: int = field(default=10, metadata=ADDED_LATER)
-    engine: str = field(default="eager", metadata=ADDED_LATER)
+    schedule: str = "cosine"
+    patience: int = 2
+    early_stop: int = 0
+    accumulate: int = 1
+    dropout: float = 0.0
+    augment: tuple[str, ...] = ()
+    precision: str = "fp32"
+    compile: bool = False
+    dropout_at: tuple[str, ...] = DEFAULT_PLACES
+    magnitude: int = 9
+    teacher: str = NO_TEACHER
+    distillation: str = "soft"
+    distillation_weight: float = 0.5
+    teacher_epochs: int = 10
+    engine: str = "eager"
 
     def __post_init__(self) -> None:
         require_one_of("schedule", self.schedule, SCHEDULES)
@@ -389,7 +390,7 @@ class Plan:
     `question`: the question it answers; None for an ordinary run.
     """
 
-    schema: int = PLAN_SCHEMA
+    schema: str = SCHEMA
     name: str
     command: str
     created: str
@@ -399,8 +400,8 @@ class Plan:
     settings: Settings = Settings()
     recipe: Recipe = Recipe()
     accuracy_seq_lens: tuple[int, ...] = ()
-    parts: tuple[Part, ...] = field(default=(), metadata=ADDED_LATER)
-    question: Question | None = field(default=None, metadata=ADDED_LATER)
+    parts: tuple[Part, ...] = ()
+    question: Question | None = None
 
     @property
     def plan_id(self) -> str:
@@ -433,6 +434,7 @@ class Job:
     `control`: whether this is the second process of the A/A control.
     `recipe`: the training recipe; None for a job that trains nothing.
     `shared_id`: id of an outcome that several cells share; empty if the outcome is the cell's own.
+    `cells`: ids of the cells that share the outcome; empty for one that is the cell's own.
     `scratch`: folder for files that let the job resume after an interruption; empty for none.
     `run_folder`: folder of the run, which holds the code of a user's own models (`bench.peers.own_code`).
     `group`: the timing group in which it takes turns (`bench.groups`); empty if it runs alone.
@@ -447,8 +449,9 @@ class Job:
     settings: Settings = Settings()
     recipe: Recipe | None = None
     shared_id: str = ""
+    cells: tuple[str, ...] = ()
     scratch: str = ""
-    run_folder: str = field(default="", metadata=ADDED_LATER)
+    run_folder: str = ""
     group: str = ""
     num_calls: int = 0
     num_blocks: int = 0
@@ -505,9 +508,10 @@ class Record:
     `subject_id`: see `Job.subject_id`.
     `environment_id`, `code_version`: the environment and the code that produced it.
     `group`: the timing group whose bursts were interleaved; empty if measured alone. Its members have one sample per block, in equal order.
+    `cells`: ids of the cells that share the outcome; empty for one that is the subject's own.
     """
 
-    schema: int = RECORD_SCHEMA
+    schema: str = SCHEMA
     subject_id: str
     metric: str
     repeat: int
@@ -516,11 +520,17 @@ class Record:
     code_version: str
     outcome: Outcome
     group: str = ""
+    cells: tuple[str, ...] = ()
 
     @property
     def key(self) -> RecordKey:
         """Return the key of the job that produced it."""
         return (self.subject_id, self.metric, self.repeat, self.control, self.group)
+
+    @property
+    def cell_ids(self) -> tuple[str, ...]:
+        """Return the ids of the cells that the outcome is for."""
+        return self.cells or (self.subject_id,)
 
 
 def is_trained(cell: Cell, plan: Plan) -> bool:

@@ -11,8 +11,9 @@ import pytest
 import bench
 from bench import catalog, cli
 from bench.analysis.frame import FLAG_COLUMNS, TEXT_COLUMNS
+from bench.analysis.study import num_missing
 from bench.reading.store import is_stored, read_run
-from bench.reading.table import TEXTS, not_numbers, num_missing, rows_of
+from bench.reading.table import TEXTS, not_numbers, rows_of
 from bench.serialize import to_json
 from bench.spec import PLAN, RequestError
 

@@ -32,11 +32,11 @@ from bench.analysis.series import row_values
 from bench.analysis.trust import Finding, findings
 from bench.analysis.verdicts import judge
 from bench.groups import compared_lengths
-from bench.planning.tuning import trainings_of
+from bench.planning.jobs import expected_jobs
 from bench.questions import Prediction
 from bench.reading.merge import merge_runs, rows_of_runs
 from bench.reading.store import StoredRun, superseded
-from bench.reading.table import SeedScores, control_of, is_extended, item_scores_of, num_missing, times_of
+from bench.reading.table import SeedScores, control_of, is_extended, item_scores_of, times_of, trainings_of
 from bench.reading.timings import Timings
 from bench.spec import GROWTH, MEASURED, Plan, Record
 
@@ -285,6 +285,11 @@ def study(*runs: StoredRun, name: str = "") -> Study:
         superseded="; ".join(filter(None, (superseded(run.folder.resolve()) for run in runs))),
         num_missing=left,
     )
+
+
+def num_missing(run: StoredRun) -> int:
+    """Return the number of jobs left to run, expected follow-ups included."""
+    return len(expected_jobs(run.plan, run.records))
 
 
 def findings_of(*runs: StoredRun, left: int | None = None) -> list[Finding]:

@@ -96,7 +96,7 @@ def jobs(plan: Plan, records: Sequence[Record] | None = None, *, waits_for_all_p
     rounds = [m for m in plan.metrics if repeats[m] == "round"]
     seeds = [m for m in plan.metrics if repeats[m] == "seed"]
     trials = [m for m in plan.metrics if repeats[m] == "trial"]
-    pilots = _pilot_jobs(plan) if LATENCY in rounds and not timed_alone(records) else []
+    pilots = _pilot_jobs(plan) if LATENCY in rounds else []
     found = together_on_gpu([*_cell_jobs(plan, once, 0), *pilots])
     if waits_for_all_pilots and records is not None and not {job.key for job in pilots} <= {record.key for record in records}:
         return found
@@ -355,8 +355,8 @@ def further_rounds(plan: Plan, records: Sequence[Record], cell_ids: Container[st
 
 def _rounds(plan: Plan, records: Sequence[Record] | None = None) -> list[Job]:
     metrics = [metric for metric in plan.metrics if catalog.load("metrics", metric).REPEAT == "round"]
-    groups = groups_of(plan, records) if LATENCY in metrics and not timed_alone(records) else []
-    alone = [metric for metric in metrics if metric != LATENCY or timed_alone(records)]
+    groups = groups_of(plan, records) if LATENCY in metrics else []
+    alone = [metric for metric in metrics if metric != LATENCY]
     return [job for repeat in range(plan.settings.rounds if metrics else 0) for job in _round(plan, alone, groups, repeat)]
 
 
@@ -384,21 +384,13 @@ def _shortened(group: TimingGroup, settings: Settings) -> TimingGroup:
     return dataclasses.replace(group, num_blocks=min(group.num_blocks, max(MIN_LONG_BLOCKS, fitting)))
 
 
-def timed_alone(records: Sequence[Record] | None) -> bool:
-    """Return whether an older version timed these records without turns."""
-    return any(record.metric == LATENCY and not record.group for record in records or ())
-
-
 def _round(plan: Plan, metrics: Sequence[str], groups: Sequence[TimingGroup], repeat: int) -> list[Job]:
     """Return the jobs of one round.
 
     Timing groups and single jobs are in random order; the members of a group stay together.
     """
     units = [group_jobs(group, plan.settings, repeat) for group in groups]
-    lone = _cell_jobs(plan, metrics, repeat)
-    if LATENCY in metrics:
-        lone.append(Job(cell=control_cell(plan), metric=LATENCY, repeat=repeat, control=True, settings=plan.settings))
-    units += [list(jobs) for jobs in _by_process(lone)]
+    units += [list(jobs) for jobs in _by_process(_cell_jobs(plan, metrics, repeat))]
     random.Random(f"{plan.settings.seed}/{repeat}").shuffle(units)
     return [job for unit in units for job in unit]
 
@@ -448,39 +440,44 @@ def _cell_jobs(plan: Plan, metrics: Sequence[str], repeat: int) -> list[Job]:
     Cells that share a measurement have one job.
     """
     found = []
-    shared_already: set[tuple[str, str]] = set()
     for metric, planned in itertools.product(metrics, plan.cells):
-        if metric not in plan.metrics_of(planned.cell) or (needs_task(metric) and not planned.cell.workload.task):
-            continue
-        shared = _shared_id(metric, planned.cell, plan)
-        if (metric, shared) not in shared_already:
+        if metric in plan.metrics_of(planned.cell) and (planned.cell.workload.task or not needs_task(metric)):
+            shared = _shared_id(metric, planned.cell, plan)
             found.append(Job(cell=planned.cell, metric=metric, repeat=repeat, settings=plan.settings, shared_id=shared))
-        if shared:
-            shared_already.add((metric, shared))
-    return found
+    return _shared(found)
+
+
+def _shared(found: Iterable[Job]) -> list[Job]:
+    """Return one job for each key; one whose outcome cells share lists all of them."""
+    by_key: dict[RecordKey, list[Job]] = {}
+    for job in found:
+        by_key.setdefault(job.key, []).append(job)
+    return [_for_all(same) if same[0].shared_id or same[0].recipe else same[0] for same in by_key.values()]
+
+
+def _for_all(same: Sequence[Job]) -> Job:
+    return dataclasses.replace(same[0], cells=tuple(dict.fromkeys(job.cell.cell_id for job in same)))
 
 
 def _trial_jobs(plan: Plan, metrics: Sequence[str], search: Search) -> list[Job]:
-    found: dict[RecordKey, Job] = {}
+    found = []
     cells = _trained_cells(plan)
     by_number = itertools.zip_longest(*(search.of(cell).trials for cell in cells))
     for metric, (number, recipes) in itertools.product(metrics, enumerate(by_number)):
         for cell, recipe in zip(cells, recipes, strict=True):
             if recipe is not None:
-                job = Job(cell=cell, metric=metric, repeat=number, settings=plan.settings, recipe=recipe)
-                found.setdefault(job.key, job)
-    return list(found.values())
+                found.append(Job(cell=cell, metric=metric, repeat=number, settings=plan.settings, recipe=recipe))
+    return _shared(found)
 
 
 def _training_jobs(plan: Plan, metrics: Sequence[str], search: Search | None) -> list[Job]:
-    found: dict[RecordKey, Job] = {}
+    found = []
     cells = _trained_cells(plan)
     recipes = [search.of(cell).recipe if search else base_recipe(cell, plan) for cell in cells]
     for seed, metric, (cell, recipe) in itertools.product(range(plan.settings.seeds), metrics, zip(cells, recipes, strict=True)):
         if recipe is not None:
-            job = Job(cell=cell, metric=metric, repeat=seed, settings=plan.settings, recipe=recipe)
-            found.setdefault(job.key, job)
-    return list(found.values())
+            found.append(Job(cell=cell, metric=metric, repeat=seed, settings=plan.settings, recipe=recipe))
+    return _shared(found)
 
 
 def _trained_cells(plan: Plan) -> list[Cell]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.spec import ACCURACY, MEASURED, TUNING, Cell, Plan, Recipe, Record, base_recipe, is_trained, training_id
+from bench.spec import MEASURED, TUNING, Cell, Plan, Recipe, Record, base_recipe, is_trained, training_id
 
 MIN_TRIALS, MAX_TRIALS = 3, 15
 """The fewest values of which one lies inside, and the most: a range of 128 times below and above the recipe's learning rate."""
@@ -122,23 +122,6 @@ class _Model:
     def _recipe(self, value: float) -> Recipe:
         changes: dict[str, Any] = {self.setting: value}
         return dataclasses.replace(self._best, **changes)
-
-
-def trainings_of(plan: Plan, records: Iterable[Record]) -> dict[str, list[Record]]:
-    """Return the measured trainings behind each cell's accuracy, by seed.
-
-    The keys are cell ids. A cell that was not trained has none.
-    """
-    kept = [record for record in records if record.metric in (TUNING, ACCURACY)]
-    by_subject: dict[str, list[Record]] = {}
-    for record in sorted(kept, key=lambda record: record.repeat):
-        if record.metric == ACCURACY and record.outcome.status == MEASURED:
-            by_subject.setdefault(record.subject_id, []).append(record)
-    search, found = Search(plan, kept), {}
-    for cell in (planned.cell for planned in plan.cells):
-        recipe = search.of(cell).recipe if by_subject else None
-        found[cell.cell_id] = by_subject.get(training_id(cell, recipe), []) if recipe else []
-    return found
 
 
 def next_value(scores: Mapping[float, float], step: float) -> float:

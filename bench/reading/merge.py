@@ -18,7 +18,7 @@ from bench.needs import depends_on_host, trains
 from bench.questions import Question
 from bench.reading.store import StoredRun
 from bench.reading.table import rows_of
-from bench.spec import MEASURED, Part, Plan, PlannedCell, Recipe, Record, RequestError, base_recipe
+from bench.spec import ACCURACY, MEASURED, TUNING, Cell, Part, Plan, PlannedCell, Recipe, Record, RequestError, base_recipe, is_trained
 
 SAME_SETTINGS = ("quick", "seed")
 """Settings that merged runs must share."""
@@ -41,7 +41,8 @@ def merge_runs(runs: Sequence[StoredRun]) -> StoredRun:
     for first, second in pairwise(run for run in runs if _learns(run.plan)):
         _require_equal(first, second, _settings(first, second, SAME_TRIALS))
     runs = _with_one_recipe(runs)
-    return dataclasses.replace(runs[0], plan=_plan(runs), records=tuple(_records(runs)))
+    plan = _plan(runs)
+    return dataclasses.replace(runs[0], plan=plan, records=tuple(_for_all_cells(list(_records(runs)), plan)))
 
 
 def rows_of_runs(runs: Sequence[StoredRun]) -> pandas.DataFrame:
@@ -117,7 +118,7 @@ def _by_recipe(run: StoredRun, base: Recipe) -> StoredRun:
             for part in run.plan.parts
         ),
     )
-    records = tuple(dataclasses.replace(r, subject_id=renamed.get(r.subject_id, r.subject_id)) for r in run.records)
+    records = tuple(dataclasses.replace(r, subject_id=renamed.get(r.subject_id, r.subject_id), cells=ids(r.cells)) for r in run.records)
     return dataclasses.replace(run, plan=plan, records=records)
 
 
@@ -182,6 +183,22 @@ def _records(runs: Sequence[StoredRun]) -> Iterator[Record]:
                 seen.add(renumbered.key)
                 yield renumbered
         offset += _num_rounds(run)
+
+
+def _for_all_cells(records: Sequence[Record], plan: Plan) -> Iterator[Record]:
+    """Yield the records with the cells of all runs that share them: a training belongs to every cell of its model, task and recipe."""
+    cells = {planned.cell.cell_id: planned.cell for planned in plan.cells}
+    same: dict[Any, list[str]] = {}
+    for cell_id, cell in cells.items():
+        if is_trained(cell, plan):
+            same.setdefault(_training(cell), []).append(cell_id)
+    for record in records:
+        is_training = record.metric in (ACCURACY, TUNING) and record.cells
+        yield dataclasses.replace(record, cells=tuple(same[_training(cells[record.cells[0]])])) if is_training else record
+
+
+def _training(cell: Cell) -> tuple[str, str, Recipe | None]:
+    return (cell.model.canonical, cell.workload.task, cell.workload.recipe)
 
 
 def _num_rounds(run: StoredRun) -> int:

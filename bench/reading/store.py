@@ -17,7 +17,7 @@ import os
 import shlex
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ import msgspec
 
 from bench.files import PACKED, packed_path, unpack
 from bench.serialize import from_json
-from bench.spec import PLAN, PLAN_SCHEMA, RECORD_SCHEMA, Plan, Record, RecordKey, RequestError
+from bench.spec import PLAN, SCHEMA, Plan, Record, RecordKey, RequestError
 
 ENVIRONMENT, RECORDS = "environment.json", "records.jsonl"
 NOTES = "notes.json"
@@ -37,14 +37,6 @@ Its keys are folder names. Its values have:
 `part`: the replaced part; if absent, all of it.
 `why`: the reason.
 `question`, `answer`: for runs without these in their own files.
-"""
-UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    1: lambda data: {**data, "schema": 2},
-    2: lambda data: {**data, "schema": 3, "group": ""},
-}
-"""For each old schema version, its upgrade to the next version.
-
-Schema 2 added a checksum to each line, schema 3 the timing group.
 """
 CHECKSUM = b',"checksum":"'
 NUMBERS = ("busy_cores", "num_cores", "load", "load_at_end", "gpu_processes", "memory_available_bytes", "gpu_memory_bytes")
@@ -219,19 +211,17 @@ def read_plan(path: Path) -> Plan:
 def parse_plan(data: object, source: Path) -> Plan:
     """Return the plan in JSON data.
 
-    The allocator of older settings is left out; the environment has it too. `source`: the file named in errors. Raises RequestError if the data
-    are not a plan of the current schema.
+    `source`: the file named in errors. Raises RequestError if the data are not a plan of this version's form.
     """
-    hint = "write one with: bench plan ... --out FILE"
     schema = data.get("schema") if isinstance(data, dict) else None
-    if schema != PLAN_SCHEMA:
-        raise RequestError(f"{source} is not a plan of schema {PLAN_SCHEMA} (it says {schema!r})", hint)
-    if isinstance(data, dict) and isinstance(settings := data.get("settings"), dict):
-        data = {**data, "settings": {name: value for name, value in settings.items() if name != "allocator"}}
+    if schema != SCHEMA:
+        has = f"its form is {schema!r}" if schema is not None else "it is no plan"
+        hint = "measure again, or read it with the version of this program that wrote it"
+        raise RequestError(f"{source} cannot be read as a plan: this version reads form {SCHEMA!r}, {has}", hint)
     try:
         plan: Plan = from_json(Plan, data)
     except ValueError as error:
-        raise RequestError(f"{source} cannot be read as a plan: {error}", hint) from error
+        raise RequestError(f"{source} cannot be read as a plan: {error}", "write one with: bench plan ... --out FILE") from error
     return plan
 
 
@@ -323,21 +313,14 @@ def parse_record(line: bytes) -> Record:
     Raises ValueError with the reason unless the line is exactly as it was written.
     """
     head, mark, tail = line.rpartition(CHECKSUM)
-    body = head + b"}" if mark else line
-    if mark and tail != b'%08x"}' % zlib.crc32(body):
+    if not mark or tail != b'%08x"}' % zlib.crc32(head + b"}"):
         raise ValueError("its checksum does not match")
     try:
-        data = msgspec.json.decode(body)  # rejects NaN and numbers outside the range of a float
+        data = msgspec.json.decode(head + b"}")  # rejects NaN and numbers outside the range of a float
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
-    if not isinstance(data, dict) or isinstance(data.get("schema"), bool) or not isinstance(data.get("schema"), int):
-        raise ValueError("not a record")
-    if bool(mark) != (data["schema"] > 1):
-        raise ValueError(f"schema {data['schema']} {'with' if mark else 'without'} a checksum")
-    while data["schema"] in UPGRADES:
-        data = UPGRADES[data["schema"]](data)
-    if data["schema"] != RECORD_SCHEMA:
-        raise ValueError(f"not a record of schema {RECORD_SCHEMA} or earlier")
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        raise ValueError(f"not a record of form {SCHEMA!r}")
     record: Record = from_json(Record, data)
     return record
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,26 +21,23 @@ from bench import catalog
 from bench.files import write_atomically, write_text
 from bench.groups import cell_groups, timed_cells
 from bench.intervals import CONTROL_LEVEL, INTERLEAVED_CONTROL_LEVEL, LEVEL
-from bench.planning.jobs import expected_jobs, shared_ids
-from bench.planning.tuning import Search, trainings_of
 from bench.reading.roofline import COLUMNS as ROOFLINE
 from bench.reading.roofline import roofline_of, step_flops
 from bench.reading.store import StoredRun, collector_off
 from bench.reading.timings import CONTROL_MARK, Timings, home_groups, ratio_columns, ratio_of, timings_of
 from bench.spec import (
+    ACCURACY,
     COMPARE,
     MEASURED,
     MS_PER_S,
     PILOT,
     TUNING,
-    Cell,
     Plan,
     PlannedCell,
     Record,
     RequestError,
     is_trained,
     recipe_changes,
-    training_id,
 )
 
 IDENTITY = (
@@ -85,20 +82,43 @@ def rows_of(run: StoredRun) -> pd.DataFrame:
 
 @collector_off()
 def _all_rows(run: StoredRun) -> pd.DataFrame:
-    by_subject: dict[str, list[Record]] = defaultdict(list)
     home = home_groups(run.records)
-    for record in run.records:
-        if not record.control and record.group in ("", home.get(record.subject_id, record.group)):
-            by_subject[record.subject_id].append(record)
+    by_cell = records_by_cell(r for r in run.records if not r.control and r.group in ("", home.get(r.subject_id, r.group)))
     columns = [*IDENTITY, *(c for metric in run.plan.metrics for c in catalog.load("metrics", metric).COLUMNS)]
     columns += [MFU] if "latency" in run.plan.metrics else []
     columns += ROOFLINE if set(run.plan.metrics) >= WITH_ROOFLINE else ()
-    search = Search(run.plan, run.records)
-    rows = [_row(planned, run.plan, by_subject, search) for planned in run.plan.cells]
+    rows = [_row(planned, run.plan, by_cell.get(planned.cell.cell_id, ())) for planned in run.plan.cells]
     if "latency" in run.plan.metrics:
         ratios = _ratios(run)
         rows = [{**row, **ratios.get(row["cell_id"], {})} for row in rows]
     return _typed(pd.DataFrame(rows, columns=list(dict.fromkeys(columns)), dtype=object), not_numbers(run.plan))
+
+
+def records_by_cell(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """Return the records of each cell, in order.
+
+    If a model was trained by several recipes, since its trials were repeated and another one won, the last counts.
+    """
+    found: dict[str, list[Record]] = defaultdict(list)
+    trained: dict[str, str] = {}
+    for record in records:
+        for cell_id in record.cell_ids:
+            found[cell_id].append(record)
+            if record.metric == ACCURACY:
+                trained[cell_id] = record.subject_id
+    return {
+        cell_id: [record for record in own if record.metric != ACCURACY or record.subject_id == trained[cell_id]]
+        for cell_id, own in found.items()
+    }
+
+
+def trainings_of(plan: Plan, records: Iterable[Record]) -> dict[str, list[Record]]:
+    """Return the measured trainings behind each cell's accuracy, by seed.
+
+    The keys are cell ids. A cell that was not trained has none.
+    """
+    by_cell = records_by_cell(r for r in records if r.metric == ACCURACY and r.outcome.status == MEASURED)
+    return {p.cell.cell_id: sorted(by_cell.get(p.cell.cell_id, ()), key=lambda record: record.repeat) for p in plan.cells}
 
 
 def references_of(plan: Plan) -> dict[str, str]:
@@ -226,11 +246,6 @@ def training_records(run: StoredRun, planned: PlannedCell) -> list[Record]:
     return found
 
 
-def num_missing(run: StoredRun) -> int:
-    """Return the number of jobs left to run, expected follow-ups included."""
-    return len(expected_jobs(run.plan, run.records))
-
-
 def write_table(rows: pd.DataFrame, folder: Path) -> None:
     """Write table.csv, table.json and table.parquet.
 
@@ -269,8 +284,7 @@ def _typed(rows: pd.DataFrame, others: Collection[str]) -> pd.DataFrame:
     return typed
 
 
-def _row(planned: PlannedCell, plan: Plan, by_subject: Mapping[str, Sequence[Record]], search: Search) -> dict[str, Any]:
-    records = [record for subject in _subjects(planned.cell, plan, search) for record in by_subject.get(subject, ())]
+def _row(planned: PlannedCell, plan: Plan, records: Sequence[Record]) -> dict[str, Any]:
     row = _identity(planned, plan)
     in_order = sorted((r for r in records if r.outcome.status == MEASURED), key=lambda r: r.repeat)
     measured = {metric: [r for r in in_order if r.metric == metric] for metric in (*plan.metrics, PILOT)}
@@ -286,18 +300,6 @@ def _row(planned: PlannedCell, plan: Plan, by_subject: Mapping[str, Sequence[Rec
         metric for metric in plan.metrics_of(planned.cell) if trained or catalog.load("metrics", metric).REPEAT not in ("seed", "trial")
     ]
     return {**row, **_status(records, wanted)}
-
-
-def _subjects(cell: Cell, plan: Plan, search: Search) -> tuple[str, ...]:
-    """Return the subject ids of a cell's records.
-
-    These are the cell, its measurements shared with other cells, its trials, and its training by the recipe that the trials chose.
-    """
-    shared = shared_ids(cell, plan)
-    if not is_trained(cell, plan):
-        return tuple(dict.fromkeys((cell.cell_id, *shared)))
-    recipe = search.of(cell).recipe
-    return tuple(dict.fromkeys((cell.cell_id, *shared, *search.trial_ids(cell), *((training_id(cell, recipe),) if recipe else ()))))
 
 
 def _summary(metric: str, records: Sequence[Record]) -> Mapping[str, Any]:

@@ -57,7 +57,7 @@ class RevisionMember:
             bufsize=0,
             process_group=0,
         )
-        self._ask(to_json(_as_that_code_reads_it(self.job)))
+        self._ask(to_json(_as_that_code_reads_it(self.job), defaults=False))
 
     def ready(self) -> None:
         """Do nothing, since `begin` already waited."""

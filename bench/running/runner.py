@@ -402,4 +402,5 @@ def record_of(job: Job, outcome: Outcome, facts: Mapping[str, Any]) -> Record:
         code_version=str(facts["code_version"]),
         outcome=outcome,
         group=job.group,
+        cells=job.cells,
     )

@@ -147,7 +147,7 @@ def start_run(folder: Path, plan: Plan, environment: Mapping[str, Any]) -> None:
 
 def line_of(record: Record) -> bytes:
     """Return the record's line, with its checksum and newline."""
-    body = canonical_json(record).encode()
+    body = canonical_json(record, defaults=True).encode()
     return body[:-1] + CHECKSUM + b'%08x"}\n' % zlib.crc32(body)
 
 

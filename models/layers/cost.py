@@ -12,9 +12,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-
-from models.layers.shape import ADDED_LATER
+from dataclasses import dataclass, replace
 
 FLOPS_PER_MAC = 2
 
@@ -98,8 +96,8 @@ class Term:
     macs: Polynomial = ZERO
     backward_products: int = 2
     recompute_macs: Polynomial = ZERO
-    ffts: int = field(default=0, metadata=ADDED_LATER)
-    fft_length: int = field(default=0, metadata=ADDED_LATER)
+    ffts: int = 0
+    fft_length: int = 0
 
     def times(self, factor: int) -> Term:
         return replace(

@@ -6,7 +6,7 @@ Imports no torch, because planning needs these before any tensor exists.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 
 INPUTS = ("patches", "tokens", "images")
 OUTPUTS = ("class", "tokens")
@@ -16,11 +16,6 @@ COLOURS = (3, 1)
 """Channels that an image may have, the preferred number first.
 
 A patch of p x p pixels holds 3 p^2 numbers, or p^2 if no such p exists.
-"""
-ADDED_LATER = {"added_later": True}
-"""Metadata of a field that older plans lack.
-
-At its default the field is left out of JSON, so that the ids of those plans stay valid.
 """
 
 
@@ -69,7 +64,7 @@ class Interface:
     patch_dim: int = 192
     vocab_size: int = 256
     num_classes: int = 10
-    output: str = field(default="class", metadata=ADDED_LATER)
+    output: str = "class"
 
     def __post_init__(self) -> None:
         require_one_of("input", self.input, INPUTS)

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import torch
 
+from bench.analysis.study import num_missing
 from bench.measure.timer import Sample
 from bench.metrics import ceiling
 from bench.planning.build import build_plan
 from bench.planning.jobs import estimated_job_seconds, jobs, shared_ids
 from bench.reading.store import StoredRun
-from bench.reading.table import num_missing, rows_of
+from bench.reading.table import rows_of
 from bench.serialize import from_json, to_json
 from bench.spec import Job, Outcome, Plan, Recipe, Settings
 from tests.fake_executor import measured, recorded

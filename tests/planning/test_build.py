@@ -43,14 +43,6 @@ def test_a_plan_survives_its_json(tmp_path: Any) -> None:
     check_plan(again, "memory")
 
 
-@pytest.mark.parametrize("allocator", ["keep", "system"])
-def test_a_plan_of_before_is_read_without_its_allocator(tmp_path: Any, allocator: str) -> None:
-    plan = planned()
-    data = json.loads(json.dumps(to_json(plan)))
-    data["settings"]["allocator"] = allocator
-    assert parse_plan(data, tmp_path) == plan
-
-
 def test_the_plan_id_is_of_the_work_alone() -> None:
     plan = planned()
     assert dataclasses.replace(plan, name="other", command="x", created="y").plan_id == plan.plan_id
@@ -493,11 +485,6 @@ def test_a_cell_that_is_not_trained_has_no_recipe_of_its_own() -> None:
 def test_an_own_recipe_that_does_not_fit_its_task_is_refused() -> None:
     with pytest.raises(RequestError, match="randaugment needs images stored as bytes"):
         of_arms(plain={}, bad={"recipe": "augment=randaugment"})
-
-
-def test_a_plan_without_arms_says_nothing_of_them() -> None:
-    told = json.dumps(to_json(of_parts(a={"seq": "17"}, b={"seq": "65"})))
-    assert not {word for word in ("arms", "baseline", "question", 'recipe": null') if word in told}
 
 
 def test_tf32_training_is_for_cuda() -> None:

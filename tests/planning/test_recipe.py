@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import Any
 
 import pytest
 
 from bench.planning.recipe import check_device, check_fits, check_recipe, parse_recipe
-from bench.serialize import from_json, to_json
+from bench.serialize import canonical_json, from_json, to_json
 from bench.spec import AUGMENTATIONS, Recipe, RequestError, recipe_changes
+from models.layers.dropout import DEFAULT_PLACES
 
 EVERY_KEY: dict[str, tuple[str, Any]] = {
     "epochs": ("3", 3),
@@ -187,11 +189,13 @@ def test_a_recipe_with_an_unknown_word_is_refused_naming_those_allowed(change: d
         Recipe(**change)
 
 
-def test_a_recipe_of_before_is_stored_as_it_was() -> None:
-    """What came later goes unsaid at its default, so that older plans keep their ids."""
-    later = {"dropout_at", "magnitude", "teacher", "distillation", "distillation_weight", "teacher_epochs"}
-    assert not later & set(to_json(Recipe(dropout=0.1, augment=("randaugment",))))
-    assert to_json(Recipe(dropout_at=("head",)))["dropout_at"] == ["head"]
+def test_what_is_at_its_default_is_in_no_id() -> None:
+    """So a field that is added later leaves the ids of all that was before."""
+    assert canonical_json(Recipe()) == "{}"
+    assert json.loads(canonical_json(Recipe(dropout_at=("head",)))) == {"dropout_at": ["head"]}
+    assert to_json(Recipe())["dropout_at"] == list(DEFAULT_PLACES)
+    assert canonical_json(Recipe(label_smoothing=0)) == '{"label_smoothing":0}'  # a default is 0.1, and 0 is not False either
+    assert from_json(Recipe, json.loads(canonical_json(Recipe(teacher="convolution")))) == Recipe(teacher="convolution")
 
 
 def test_what_can_be_done_passes() -> None:

@@ -9,29 +9,29 @@ import dataclasses
 import json
 import os
 import warnings
+import zlib
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.reading.store import RECORDS, read_environment, read_plan, read_records, report_folder
+from bench.reading.store import CHECKSUM, RECORDS, read_environment, read_plan, read_records, report_folder
 from bench.running.writer import RecordWriter, line_of
 from bench.serialize import content_id
-from bench.spec import RECORD_SCHEMA, Outcome, Record, RequestError
+from bench.spec import SCHEMA, Outcome, Record, RequestError
 
 FUZZED = settings(max_examples=int(os.environ.get("BENCH_FUZZ", "60")))
 DATA = Path(__file__).parents[1] / "data"
-SHAPE_OF_SCHEMA = {2: "7a881f270e2c", 3: "828d96b4baaa"}
-"""What a record of each schema is made of: whoever changes that raises RECORD_SCHEMA, says in UPGRADES how the old are read, stores a file of the new
-one in tests/data, and writes its shape here."""
+SHAPE = "b61ba177f3a5"
+"""What a record of form 1.0 is made of. A field that is added has a default and changes this line alone; any other change needs another form."""
 
 
 OUT_OF_RANGE = (
-    '{{"schema": 1, "subject_id": "a", "metric": "latency", "repeat": 0, "control": false, "environment_id": "e", "code_version": "v", '
+    '{{"schema": "1.0", "subject_id": "a", "metric": "latency", "repeat": 0, "control": false, "environment_id": "e", "code_version": "v", '
     '"outcome": {{"status": "measured", "values": {{}}, "samples": {{"wall_ms": [{}]}}}}}}'
 )
-"""A line of schema 1 with a sample that no float holds."""
+"""A line with a sample that no float holds."""
 
 
 def json_lines() -> st.SearchStrategy[bytes]:
@@ -72,27 +72,31 @@ def test_a_torn_tail_is_dropped_wherever_it_was_torn(cut: int, tmp_path_factory:
 @pytest.mark.parametrize(
     "line",
     [
-        *("[]", "3", '{"schema": 99}', '{"schema": 1}', "null", '{"schema": true}', "[" * 100_000, '{"schema": 1, "a": NaN}'),
+        *("[]", "3", '{"schema": 99}', '{"schema": "1.0"}', "null", '{"schema": true}', "[" * 100_000, '{"schema": "1.0", "a": NaN}'),
         *(OUT_OF_RANGE.format("1e999"), OUT_OF_RANGE.format("9" * 400)),
     ],
 )
-def test_what_is_json_but_no_record_is_refused(line: str, tmp_path: Path) -> None:
-    (tmp_path / RECORDS).write_text(line + "\n")
+@pytest.mark.parametrize("is_checked", [True, False])
+def test_what_is_json_but_no_record_is_refused(line: str, is_checked: bool, tmp_path: Path) -> None:
+    body = line.encode()
+    mark = CHECKSUM + b'%08x"}' % zlib.crc32(body)
+    (tmp_path / RECORDS).write_bytes((body[:-1] + mark if is_checked else body) + b"\n")
     with pytest.raises(RequestError, match="line 1, is corrupt"):
         read_records(tmp_path / RECORDS)
 
 
-@pytest.mark.parametrize("schema", range(1, RECORD_SCHEMA + 1))
-def test_a_stored_file_of_every_schema_still_loads(schema: int) -> None:
-    records = read_records(DATA / f"records_schema_{schema}.jsonl")
+def test_a_stored_file_of_form_1_0_loads() -> None:
+    records = read_records(DATA / "records.jsonl")
     assert [(r.metric, r.outcome.status) for r in records] == [("latency", "measured"), ("memory", "killed"), ("accuracy", "measured")]
-    assert [bool(r.group) for r in records] == [schema >= 3, False, False]
+    assert [bool(r.group) for r in records] == [True, False, False]
+    assert [len(r.cell_ids) for r in records] == [1, 1, 2]
 
 
-def test_a_line_of_the_first_schema_without_checksum_is_read(tmp_path: Path) -> None:
-    (tmp_path / RECORDS).write_text(OUT_OF_RANGE.format("1.5") + "\n")
-    (found,) = read_records(tmp_path / RECORDS)
-    assert found.outcome.samples == {"wall_ms": (1.5,)}
+def test_a_plan_of_before_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text('{"schema": 1, "name": "mine", "cells": []}')
+    with pytest.raises(RequestError, match=r"this version reads form '1\.0', its form is 1") as refused:
+        read_plan(tmp_path)
+    assert "measure again" in refused.value.hint
 
 
 def test_facts_that_are_reckoned_with_are_numbers(tmp_path: Path) -> None:
@@ -102,7 +106,7 @@ def test_facts_that_are_reckoned_with_are_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["[" * 100_000, "", "{", "[]", '{"schema": 2}', '{"schema": 1, "cells": 3}', '{"schema": 1, "surprise": 1}']
+    "content", ["[" * 100_000, "", "{", "[]", '{"schema": 2}', '{"schema": "1.0", "cells": 3}', '{"schema": "1.0", "surprise": 1}']
 )
 def test_a_broken_plan_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(content)
@@ -110,9 +114,10 @@ def test_a_broken_plan_is_refused(content: str, tmp_path: Path) -> None:
         read_plan(tmp_path / "plan.json")
 
 
-def test_what_a_record_is_made_of_changes_with_its_schema_only() -> None:
+def test_what_a_record_is_made_of_changes_with_its_form_only() -> None:
+    assert SCHEMA == "1.0"
     fields = {kind.__name__: {f.name: str(f.type) for f in dataclasses.fields(kind)} for kind in (Record, Outcome)}
-    assert content_id(fields) == SHAPE_OF_SCHEMA[RECORD_SCHEMA]
+    assert content_id(fields) == SHAPE
 
 
 @FUZZED

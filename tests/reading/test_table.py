@@ -15,9 +15,9 @@ import pytest
 
 from bench.analysis.study import study
 from bench.planning.build import PartRequest, build_plan, build_plan_of_parts
-from bench.planning.jobs import control_cell, jobs
+from bench.planning.jobs import control_cell, expected_jobs, jobs
 from bench.reading.store import StoredRun
-from bench.reading.table import IDENTITY, control_of, json_rows, num_missing, references_of, rows_of, write_table
+from bench.reading.table import IDENTITY, control_of, json_rows, references_of, rows_of, write_table
 from bench.spec import Job, Outcome, Plan, Recipe, RequestError, Settings
 from tests import fake_executor
 from tests.fake_executor import recorded, stored_run
@@ -82,9 +82,9 @@ def test_what_was_not_measured_is_empty_and_never_zero() -> None:
 
 def test_a_run_cut_short_says_so() -> None:
     plan = planned()
-    assert num_missing(stored_run(plan, measured)) == 0
+    assert expected_jobs(plan, stored_run(plan, measured).records) == []
     three_rounds = stored_run(plan, lambda job: measured(job) if job.metric == "params" or job.repeat < 3 else None)
-    assert num_missing(three_rounds) == 4 * (ROUNDS - 3) + (ROUNDS - 3)
+    assert len(expected_jobs(three_rounds.plan, three_rounds.records)) == 4 * (ROUNDS - 3) + (ROUNDS - 3)
     before_timing = rows_of(stored_run(plan, lambda job: measured(job) if job.metric == "params" else None))
     assert set(before_timing["status"]) == {"unmeasured"}
     assert set(before_timing["reason"]) == {"latency: not run yet"}

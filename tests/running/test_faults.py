@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from bench.analysis.study import num_missing
 from bench.errors import is_out_of_memory
 from bench.reading.store import read_run
-from bench.reading.table import num_missing
 from tests.processes import started, worker_and_server
 from tests.specimens import ROOT, SABOTAGE_METRIC, copy_of_the_program, run_bench
 

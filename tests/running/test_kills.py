@@ -17,8 +17,9 @@ from pathlib import Path
 import pandas
 import pytest
 
+from bench.analysis.study import num_missing
 from bench.reading.store import RECORDS, content_of, is_stored, read_records, read_run
-from bench.reading.table import num_missing, rows_of
+from bench.reading.table import rows_of
 from bench.spec import MEASURED
 from tests.processes import worker_and_server
 from tests.specimens import ROOT, bench_command, environment_of, run_bench

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from bench import cli
+from bench.analysis.study import num_missing
 from bench.planning.build import build_plan
 from bench.planning.jobs import RETRIES, expected_jobs, further_rounds, is_complete, jobs, missing_jobs
 from bench.reading.store import read_records, read_run
-from bench.reading.table import num_missing, rows_of
+from bench.reading.table import rows_of
 from bench.running import runner
 from bench.running.executors import inline
 from bench.running.runner import execute

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from bench import numbers
-from bench.planning.tuning import trainings_of
+from bench.reading.table import trainings_of
 from bench.report.charts.heatmaps import draw_heatmaps
 from bench.report.charts.style import display_name, slug
 from bench.report.document import Block, FigureBlock, Paragraph, TableBlock

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
+from bench.analysis.study import num_missing
 from bench.reading.store import read_run
-from bench.reading.table import num_missing
 from bench.running.executors.ray import LOST
 from bench.spec import MEASURED
 from tests.processes import LOOPBACK, listening_addresses, processes_that_inherited, slot_processes, started
