@@ -20,7 +20,7 @@ import os
 import shlex
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -44,14 +44,8 @@ Its keys are folder names. Its values have:
 """
 CORRUPT = "records.corrupt"
 """The file that receives unreadable lines, unchanged, before their jobs run again."""
-UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    1: lambda data: {**data, "schema": 2},
-    2: lambda data: {**data, "schema": 3, "group": ""},
-}
-"""For each old schema version, its upgrade to the next version.
-
-Schema 2 added a checksum to each line, schema 3 the timing group.
-"""
+FIRST_SCHEMA = 1
+"""The schema of records without checksum and timing group."""
 CHECKSUM = b',"checksum":"'
 NUMBERS = ("busy_cores", "num_cores", "load", "load_at_end", "gpu_processes", "memory_available_bytes", "gpu_memory_bytes")
 """Facts of the environment that must be numbers."""
@@ -470,12 +464,12 @@ def _parse_record(line: bytes) -> Record:
         raise ValueError("nested too deeply") from error
     if not isinstance(data, dict) or isinstance(data.get("schema"), bool) or not isinstance(data.get("schema"), int):
         raise ValueError("not a record")
-    if bool(mark) != (data["schema"] > 1):
+    if bool(mark) != (data["schema"] > FIRST_SCHEMA):
         raise ValueError(f"schema {data['schema']} {'with' if mark else 'without'} a checksum")
-    while data["schema"] in UPGRADES:
-        data = UPGRADES[data["schema"]](data)
+    if data["schema"] == FIRST_SCHEMA:
+        data = {**data, "schema": RECORD_SCHEMA, "group": ""}
     if data["schema"] != RECORD_SCHEMA:
-        raise ValueError(f"not a record of schema {RECORD_SCHEMA} or earlier")
+        raise ValueError(f"not a record of schema {RECORD_SCHEMA} or {FIRST_SCHEMA}")
     record: Record = from_json(Record, data)
     return record
 

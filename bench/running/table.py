@@ -345,8 +345,8 @@ def _status(records: Sequence[Record], wanted: Sequence[str]) -> dict[str, Any]:
 
 
 def _item_scores(record: Record) -> tuple[float, ...]:
-    """Return one number per test item; older records name them `correct`."""
-    return record.outcome.samples.get("item_scores") or record.outcome.samples.get("correct", ())
+    """Return one number per test item; () if the items were not scored."""
+    return record.outcome.samples.get("item_scores", ())
 
 
 def _seed_scores(records: Sequence[Record]) -> SeedScores:
