@@ -126,10 +126,8 @@ def _control(control: Mapping[str, Any] | None) -> Iterator[Finding]:
         interval = f"{100 * control['level']:g} % interval {control['low']:.3f} to {control['high']:.3f}"
         yield Finding(
             text=f"the same configuration timed twice differs by {control['ratio'] - 1:+.1%} ({interval})",
-            advice="chance explains this in one of a thousand runs; measure again"
-            if control.get("interleaved")
-            else "the machine was too noisy; stop other work and measure again",
-            serious=not control.get("interleaved"),
+            advice="chance explains this in one of a thousand runs; measure again",
+            serious=False,
         )
 
 

@@ -95,7 +95,7 @@ def jobs(plan: Plan, records: Sequence[Record] | None = None, *, waits_for_all_p
     rounds = [m for m in plan.metrics if repeats[m] == "round"]
     seeds = [m for m in plan.metrics if repeats[m] == "seed"]
     trials = [m for m in plan.metrics if repeats[m] == "trial"]
-    pilots = _pilot_jobs(plan) if LATENCY in rounds and not timed_alone(records) else []
+    pilots = _pilot_jobs(plan) if LATENCY in rounds else []
     found = together_on_gpu([*_cell_jobs(plan, once, 0), *pilots])
     if waits_for_all_pilots and records is not None and not {job.key for job in pilots} <= {record.key for record in records}:
         return found
@@ -359,8 +359,8 @@ def further_rounds(plan: Plan, records: Sequence[Record], cell_ids: Container[st
 
 def _rounds(plan: Plan, records: Sequence[Record] | None = None) -> list[Job]:
     metrics = [metric for metric in plan.metrics if catalog.load("metrics", metric).REPEAT == "round"]
-    groups = groups_of(plan, records) if LATENCY in metrics and not timed_alone(records) else []
-    alone = [metric for metric in metrics if metric != LATENCY or timed_alone(records)]
+    groups = groups_of(plan, records) if LATENCY in metrics else []
+    alone = [metric for metric in metrics if metric != LATENCY]
     return [job for repeat in range(plan.settings.rounds if metrics else 0) for job in _round(plan, alone, groups, repeat)]
 
 
@@ -388,11 +388,6 @@ def _shortened(group: TimingGroup, settings: Settings) -> TimingGroup:
     return dataclasses.replace(group, num_blocks=min(group.num_blocks, max(MIN_LONG_BLOCKS, fitting)))
 
 
-def timed_alone(records: Sequence[Record] | None) -> bool:
-    """Return whether an older version timed these records without turns."""
-    return any(record.metric == LATENCY and not record.group for record in records or ())
-
-
 def _round(plan: Plan, metrics: Sequence[str], groups: Sequence[TimingGroup], repeat: int) -> list[Job]:
     """Return the jobs of one round.
 
@@ -400,8 +395,6 @@ def _round(plan: Plan, metrics: Sequence[str], groups: Sequence[TimingGroup], re
     """
     units = [group_jobs(group, plan.settings, repeat) for group in groups]
     lone = _cell_jobs(plan, metrics, repeat)
-    if LATENCY in metrics:
-        lone.append(Job(cell=control_cell(plan), metric=LATENCY, repeat=repeat, control=True, settings=plan.settings))
     units += [list(jobs) for jobs in _by_process(lone)]
     random.Random(f"{plan.settings.seed}/{repeat}").shuffle(units)
     return [job for unit in units for job in unit]

@@ -17,6 +17,7 @@ from bench.planning.jobs import jobs
 from bench.running.store import RecordWriter, StoredRun, start_run
 from bench.running.table import item_scores_of, training_records
 from bench.spec import Job, Outcome, Plan, Recipe, Record, RequestError, Settings
+from tests.fake_executor import measured
 from tests.requested import parse_request
 
 ITEMS, PARAMS = 400, 250_000
@@ -40,6 +41,8 @@ def item_scores(job: Job) -> tuple[float, ...]:
 
 
 def outcome_of(job: Job) -> Outcome:
+    if job.metric == "pilot":
+        return measured(job)
     if job.metric == "params":
         return Outcome(status="measured", values={"params": PARAMS, "params_seq": 0, "params_blocks": PARAMS})
     if job.metric == "accuracy":
@@ -68,6 +71,7 @@ def records_of(plan: Plan, outcome: Callable[[Job], Outcome | None]) -> tuple[Re
             metric=job.metric,
             repeat=job.repeat,
             control=job.control,
+            group=job.group,
             environment_id="e",
             code_version="v",
             outcome=ended,
