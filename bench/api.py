@@ -256,7 +256,7 @@ def load(*runs: str | Path | RunResult | Iterable[str | Path | RunResult]) -> pa
     One row per configuration (a cell); docs/columns.md describes the columns, which depend on the run's metrics. Runs are given
     one by one or in a list; the keys that must agree between runs are compared.
 
-    Example: bench.load("results/2026-11-20_cpu_main_job").query("seq_len == 257")[["model", "latency_ms"]]
+    Example: bench.load("results/2026-11-23_cpu_three_families").query("seq_len == 257")[["model", "latency_ms"]]
 
     Raises RequestError, a ValueError that names the file and its problem. Raises TypeError without a run.
     """
@@ -264,7 +264,7 @@ def load(*runs: str | Path | RunResult | Iterable[str | Path | RunResult]) -> pa
 
     named = [run for entry in runs for run in ((entry,) if isinstance(entry, str | Path | RunResult) else entry)]
     if not named:
-        raise TypeError("load needs the folder of a run, such as results/2026-11-20_cpu_main_job")
+        raise TypeError("load needs the folder of a run, such as results/2026-11-23_cpu_three_families")
     rows: pandas.DataFrame = merge.rows_of_runs(store.read_runs([_folder(run) for run in named]))
     return rows
 

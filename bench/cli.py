@@ -349,7 +349,7 @@ def site(
     console.say(f"site: {page} ({num_bytes(out) / 1e6:.2f} MB)")
 
 
-@app.command(rich_help_panel=READ, epilog="Example: bench compare results/2026-11-20_cpu_three_families --x params --y accuracy")
+@app.command(rich_help_panel=READ, epilog="Example: bench compare results/2026-11-23_cpu_three_families --x params --y accuracy")
 @takes(CompareOptions)
 def compare(options: CompareOptions, runs: Runs) -> None:
     """Compare cost with quality: the Pareto front and the significant differences."""

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 LEVEL = 0.95
-CONTROL_LEVEL = 0.99
-INTERLEAVED_CONTROL_LEVEL = 0.999
+CONTROL_LEVEL = 0.999
 MAX_STABLE_WIDTH = 0.10
 DRIFT_P_VALUE = 0.01
 ROUNDS_PER_TRIM = 7

@@ -74,12 +74,11 @@ MUST_AGREE = (
     "torch_version",
     "python_version",
     "operating_system",
-    "code_version",
+    "cpu_type",
+    "gpu_type",
+    "work_version",
 )
-"""Environment facts that must agree to continue or merge runs.
-
-`bench.measure.hosts` adapts them for known hosts.
-"""
+"""Environment facts that must agree to continue or merge runs. `work_version` is a hash of the timed code."""
 SAME_MACHINE = ("cpu_model", "num_cores", "threads", "allocator", "gpu")
 """Times of two runs are comparable only if these environment facts agree."""
 

@@ -20,6 +20,7 @@ from tests.requested import parse_request
 HOSTS = ("zen 2", "zen 3", "zen 4", "ice lake", "neoverse")
 ENVIRONMENT: dict[str, Any] = {
     **dict.fromkeys(MUST_AGREE, "same"),
+    "code_version": "same",
     "num_cores": 2,
     "threads": 1,
     "gpu": None,

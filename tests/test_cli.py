@@ -345,7 +345,7 @@ def test_a_task_without_training_is_noted(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize("spoilt", ["records.jsonl", "plan.json", "environment.json"])
 @pytest.mark.parametrize("command", ["report", "check"])
 def test_a_corrupt_run_is_refused_in_one_line(spoilt: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = Path(__file__).parents[1] / "results" / "2026-11-20_cpu_main_job"
+    run = Path(__file__).parents[1] / "results" / "2026-11-23_cpu_three_families"
     for name in ("records.jsonl", "plan.json", "environment.json"):
         text = (content_of(run / name) or b"").decode()
         (tmp_path / name).write_text(text if name != spoilt else '{"schema": []}\n' + text)

@@ -17,7 +17,7 @@ from bench.reading.table import TEXTS, not_numbers, rows_of
 from bench.serialize import to_json
 from bench.spec import PLAN, RequestError
 
-RUN = Path(__file__).parents[1] / "results" / "2026-11-20_cpu_main_job"
+RUN = Path(__file__).parents[1] / "results" / "2026-11-23_cpu_three_families"
 
 
 def test_a_run_is_its_rows() -> None:
@@ -28,12 +28,11 @@ def test_a_run_is_its_rows() -> None:
 
 COMMITTED = {
     "2026-11-20": (
-        *("main_job", "three_families", "cifar10_17", "cifar10_65", "digits", "recall", "copy"),
+        *("cifar10_17", "cifar10_65", "digits", "recall", "copy"),
         *("control", "control_cifar10", "published_pairs"),
     ),
-    "2026-11-21": ("vision_recipe", "reverse", "reverse_longer"),
-    "2026-11-22": ("longest_kept", "cifar10_65_kept", "three_families_kept"),
-    "2026-11-23": ("peers_avx2",),
+    "2026-11-21": ("vision_recipe",),
+    "2026-11-23": ("three_families", "peers_avx2"),
     "2026-11-24": ("trec",),
     "2026-11-26": ("token_mixing_cost", "attention_cost"),
 }

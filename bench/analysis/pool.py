@@ -94,7 +94,7 @@ class Pool:
 def pool_runs(runs: Sequence[StoredRun]) -> Pool:
     """List the ratios of one request by host.
 
-    Raises RequestError if the runs are too few, quick, duplicated, from unknown hosts, differ in their request, or have no timed pair.
+    Raises RequestError if the runs are too few, quick, duplicated, of unknown hosts, differ in their request, or have no timed pair.
     """
     hosts = _hosts_of(runs)
     _require_one_request(runs)

@@ -100,8 +100,6 @@ class Study:
         """Why nothing timed may be decided; empty if it may."""
         if self.plan.settings.quick:
             return "A quick run decides nothing: it has few rounds and short limits."
-        if self.control is not None and not self.control.get("contains_one") and not self.control.get("interleaved"):
-            return "The A/A control excludes 1: the machine was too noisy."
         return ""
 
     @functools.cached_property

@@ -12,7 +12,6 @@ import pandas as pd
 
 from bench.analysis.frame import incomplete
 from bench.intervals import drifts
-from bench.measure.allocator import KEEP
 from bench.measure.hosts import AT_END, AT_START, UNKNOWN, ceilings, changed_ceilings, furthest_apart, is_known
 from bench.reading.timings import Timings
 
@@ -97,7 +96,7 @@ def findings(
         *_competition(environments),
         *_inline(environment, metrics),
         *_preempted(timed),
-        *_page_faults(timed, environment),
+        *_page_faults(timed),
         *_timer(timed),
         *_throttled(timed),
         *_other_gpu_processes(environment),
@@ -127,10 +126,8 @@ def _control(control: Mapping[str, Any] | None) -> Iterator[Finding]:
         interval = f"{100 * control['level']:g} % interval {control['low']:.3f} to {control['high']:.3f}"
         yield Finding(
             text=f"the same configuration timed twice differs by {control['ratio'] - 1:+.1%} ({interval})",
-            advice="chance explains this in one of a thousand runs; measure again"
-            if control.get("interleaved")
-            else "the machine was too noisy; stop other work and measure again",
-            serious=not control.get("interleaved"),
+            advice="chance explains this in one of a thousand runs; measure again",
+            serious=False,
         )
 
 
@@ -208,21 +205,18 @@ def _preempted(timed: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
         )
 
 
-def _page_faults(timed: Sequence[Mapping[str, Any]], environment: Mapping[str, Any]) -> Iterator[Finding]:
-    """Report memory that is freed and fetched again at every step.
+def _page_faults(timed: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Report memory that is fetched from the system at every step.
 
-    If the allocator keeps memory, the faults come from the first steps, which weigh most if long steps leave few samples.
+    The allocator keeps memory, so the faults come from the first steps, which weigh most if long steps leave few samples.
     """
-    kept = str(environment.get("allocator")).endswith(KEEP)
     known = [faults for values in timed if (faults := values.get("page_faults")) is not None]
     many = [faults for faults in known if faults > MAX_PAGE_FAULTS]
     if many:
         yield Finding(
             text=f"{len(many)} of {len(known)} timed jobs took more than {MAX_PAGE_FAULTS:,} pages from the system at every step "
             f"(most: {max(many):,.0f})",
-            advice="the allocator keeps memory, so the faults come from the first steps; see the column page_faults"
-            if kept
-            else "their times include these faults, equally in every round; measure again: jobs now keep freed memory",
+            advice="the allocator keeps memory, so the faults come from the first steps; see the column page_faults",
             serious=len(many) > MAX_SHARE_OF_JOBS * len(known),
         )
 
@@ -326,8 +320,8 @@ def _unknown_host(environments: Sequence[Mapping[str, Any]]) -> Iterator[Finding
     if num := sum(not is_known(facts) for facts in environments):
         of_runs = f" in {num} of {len(environments)} runs" if len(environments) > 1 else ""
         yield Finding(
-            text=f"{UNKNOWN}{of_runs}: the type of CPU or GPU, or the version of the timed code, is not recorded",
-            advice="its times can be merged only with other unknown hosts; measure again to compare with known hosts",
+            text=f"{UNKNOWN}{of_runs}: the type of CPU or GPU could not be read",
+            advice="nothing tells it from another host of the same model name; do not compare its times with those of other hosts",
             serious=False,
         )
 

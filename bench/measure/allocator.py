@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 KEEP = "keep"
-"""The policy of timed jobs; environments of older runs may name another."""
+"""The policy of timed jobs."""
 GLIBC = "libc.so.6"
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # from glibc's malloc.h
 NEVER_TRIM, NO_MMAP = -1, 0

@@ -74,10 +74,7 @@ def inspect_environment(*, threads: int, device: str) -> dict[str, Any]:
 
 
 def environment_id(facts: Mapping[str, Any]) -> str:
-    """Hash the facts that identify an environment (`bench.measure.hosts.identity`).
-
-    For an unknown host the hash is the one that older versions wrote.
-    """
+    """Hash the facts that identify an environment (`bench.measure.hosts.identity`)."""
     return content_id(identity(facts))
 
 

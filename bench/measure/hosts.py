@@ -1,6 +1,6 @@
 """Compare two hosts by the facts of their environments.
 
-A host is known if its processor type and its version of the timed code are on record. Ceilings are the best rates that a
+A host is known if the type of its processor could be read. Ceilings are the best rates that a
 host reaches, measured at the start and at the end of a run.
 """
 
@@ -16,13 +16,7 @@ Facts = Mapping[str, Any]
 Pairs = dict[str, tuple[Any, Any]]
 CODE, TRAINING_CODE = "code_version", "training_versions"
 TRAINING_KEYS = (TRAINING_CODE, "torch_version")
-HOST_KEYS = ("cpu_type", "gpu_type", "work_version")
-KNOWN_MUST_AGREE = (*(key for key in MUST_AGREE if key != CODE), *HOST_KEYS)
-"""Like MUST_AGREE, for known hosts.
-
-`work_version`, a hash of the timed code, replaces the version of all code.
-"""
-REPORTED = (*HOST_KEYS, "boot", "cpu_microcode", *MUST_AGREE)
+REPORTED = ("boot", "cpu_microcode", *MUST_AGREE, CODE)
 """Facts that are listed if two hosts differ in them.
 
 The kernel's release is part of `operating_system`.
@@ -52,24 +46,18 @@ def gpu_type(facts: Facts) -> str | None:
 
 
 def is_known(facts: Facts) -> bool:
-    """Return whether host type and version of the timed code are recorded."""
-    return host_type(facts) is not None and facts.get("work_version") is not None
+    """Return whether the type of the host could be read."""
+    return host_type(facts) is not None
 
 
 def identity(facts: Facts) -> dict[str, Any]:
-    """Return the facts that identify an environment.
-
-    A known host is identified by KNOWN_MUST_AGREE. An unknown one is identified by MUST_AGREE, as in older records.
-    """
-    return {key: facts.get(key) for key in (KNOWN_MUST_AGREE if is_known(facts) else MUST_AGREE)}
+    """Return the facts that identify an environment."""
+    return {key: facts.get(key) for key in MUST_AGREE}
 
 
 def training_identity(facts: Facts) -> dict[str, Any]:
-    """Return the facts that determine what trainings learn.
-
-    Older environments do not record the versions of the training code; everything that identifies them counts.
-    """
-    return {key: facts.get(key) for key in TRAINING_KEYS} if TRAINING_CODE in facts else {**identity(facts), CODE: facts.get(CODE)}
+    """Return the facts that determine what trainings learn."""
+    return {key: facts.get(key) for key in TRAINING_KEYS}
 
 
 def machine(facts: Facts) -> dict[str, Any]:
@@ -80,7 +68,7 @@ def machine(facts: Facts) -> dict[str, Any]:
 def disagreements(first: Facts, second: Facts, *, trained: bool, timed: bool = True) -> Pairs:
     """Return the facts that forbid mixing records of two environments.
 
-    Each fact comes with both values; empty if the records may be mixed. A known host never agrees with an unknown one.
+    Each fact comes with both values; empty if the records may be mixed.
 
     `trained`: models are trained, so the code that determines what they learn must agree; the version of all code, if it is not recorded.
     `timed`: the records depend on the machine. Trainings alone may move to another machine.
@@ -89,9 +77,7 @@ def disagreements(first: Facts, second: Facts, *, trained: bool, timed: bool = T
     found = _training_differences(first, second) if is_recorded else _differing(first, second, (CODE,) if trained else ())
     if not timed and is_recorded:
         return found
-    known = is_known(first), is_known(second)
-    found |= _differing(first, second, KNOWN_MUST_AGREE if any(known) else MUST_AGREE)
-    return found if found or all(known) or not any(known) else {"host": _host_names(first, second)}
+    return found | _differing(first, second, MUST_AGREE)
 
 
 def _training_differences(first: Facts, second: Facts) -> Pairs:
@@ -161,10 +147,6 @@ def furthest_apart(hosts: Sequence[Mapping[str, float]]) -> tuple[str, float, fl
 def spread(pair: tuple[float, float]) -> float:
     """Return the relative excess of the larger value over the smaller."""
     return max(pair) / min(pair) - 1
-
-
-def _host_names(*hosts: Facts) -> tuple[Any, ...]:
-    return tuple(host_type(facts) or UNKNOWN for facts in hosts)
 
 
 def _differing(first: Facts, second: Facts, keys: Sequence[str]) -> Pairs:

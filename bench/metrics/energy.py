@@ -48,10 +48,7 @@ def measure(job: Job) -> Measurement:
 
 
 def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
-    """Return medians over rounds and the energy's interval; None if not measured.
-
-    Older records hold no power.
-    """
+    """Return medians over rounds and the energy's interval; None if not measured."""
     values = [record.outcome.values for record in records]
     joules = [value["energy_j"] for value in values if value.get("energy_j")]
     watts = [value["power_w"] for value in values if value.get("power_w")]

@@ -199,11 +199,10 @@ def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
         "num_rounds": len(rounds),
         "num_samples": len(samples),
         "threads": values[0]["threads"],
-        "page_faults": _median(v.get("page_faults") for v in values),  # older records lack page_faults and allocator_effective
+        "page_faults": _median(v.get("page_faults") for v in values),
         "allocator_effective": _only(found for v in values if (found := v.get("allocator_effective"))) or None,
         "attention_effective": _only(v["attention_effective"] for v in values),
         "precision_effective": _only(v["precision_effective"] for v in values),
-        # older records lack both
         **{name: _only(found for v in values if (found := v.get(name))) or None for name in ("engine_effective", "spatial_effective")},
     }
 

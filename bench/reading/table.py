@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from bench import catalog
 from bench.files import write_atomically, write_text
 from bench.groups import cell_groups, timed_cells
-from bench.intervals import CONTROL_LEVEL, INTERLEAVED_CONTROL_LEVEL, LEVEL
+from bench.intervals import CONTROL_LEVEL, LEVEL
 from bench.reading.roofline import COLUMNS as ROOFLINE
 from bench.reading.roofline import roofline_of, step_flops
 from bench.reading.store import StoredRun, collector_off
@@ -165,15 +165,13 @@ def not_numbers(plan: Plan) -> set[str]:
 def control_of(run: StoredRun) -> dict[str, Any] | None:
     """Return the A/A control: one cell timed in two processes.
 
-    It is a ratio with its interval. None if no cell was timed twice. The confidence level is 99.9 % if the two took turns, and 99 % in runs of
-    older versions, which timed one process after the other.
+    It is a ratio with its interval, at a confidence level of 99.9 %. None if no cell was timed twice.
     """
     groups = {record.group for record in run.records if record.control}
     timings = timings_of([record for record in run.records if record.group in groups], with_control=True)
     for cell_id in (name.removesuffix(CONTROL_MARK) for name in timings if name.endswith(CONTROL_MARK)):
         pair = [cell_id + CONTROL_MARK, cell_id]
-        level = INTERLEAVED_CONTROL_LEVEL if timings.are_interleaved(pair) else CONTROL_LEVEL
-        if ratio := ratio_of(pair[0], pair[1], timings, level):
+        if ratio := ratio_of(pair[0], pair[1], timings, CONTROL_LEVEL):
             models = (planned.cell.model for planned in run.plan.cells if planned.cell.cell_id == cell_id)
             return {
                 "cell": next((f"{model.name}, n = {model.shape.seq_len}" for model in models), cell_id),
@@ -181,10 +179,9 @@ def control_of(run: StoredRun) -> dict[str, Any] | None:
                 "ratio": ratio.estimate,
                 "low": ratio.low,
                 "high": ratio.high,
-                "level": level,
+                "level": CONTROL_LEVEL,
                 "num_rounds": ratio.num,
                 "contains_one": ratio.contains(1.0),
-                "interleaved": timings.are_interleaved(pair),
             }
     return None
 
@@ -360,8 +357,8 @@ def _status(records: Sequence[Record], wanted: Sequence[str]) -> dict[str, Any]:
 
 
 def _item_scores(record: Record) -> tuple[float, ...]:
-    """Return one number per test item; older records name them `correct`."""
-    return record.outcome.samples.get("item_scores") or record.outcome.samples.get("correct", ())
+    """Return one number per test item; () if the items were not scored."""
+    return record.outcome.samples.get("item_scores", ())
 
 
 def _seed_scores(records: Sequence[Record]) -> SeedScores:

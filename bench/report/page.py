@@ -206,14 +206,13 @@ def _control_sentence(control: Mapping[str, Any] | None) -> str:
     if control is None:
         return "This run has no A/A control, so it cannot show how much two equal configurations differ on this machine."
     measured = numbers.ratio(control.get("ratio"), control.get("low"), control.get("high")) or "could not be computed"
-    level = 100 * float(control.get("level", 0.99))
+    level = 100 * float(control["level"])
     cell = control.get("cell", "")
     lead = f"A/A control: {cell or 'one configuration'}, measured under two names; ratio {measured} ({level:g} % interval over rounds)."
     if numbers.is_empty(control.get("ratio")):
         return f"{lead} The noise of this machine is therefore unknown."
     if control.get("contains_one"):
-        resolution = "" if control.get("interleaved") else "; differences between models below its width could not be detected"
-        return f"{lead} It contains 1, as it should{resolution}."
+        return f"{lead} It contains 1, as it should."
     return f"{lead} It excludes 1: the machine was too noisy, or drifted. Differences of this size or smaller are meaningless here."
 
 

@@ -51,7 +51,7 @@ def encode_fit(fit: Fit | None) -> dict[str, list[float]]:
 def decode_fit(record: Record) -> Fit | None:
     """Return the fit stored in a training record, or None.
 
-    Records of other tasks, of older versions and of seeds other than the first hold no fit.
+    Records of other tasks and of seeds other than the first hold no fit.
     """
     samples = record.outcome.samples
     if any(_key(name) not in samples for name in _names()):

@@ -151,7 +151,7 @@ def encode_mixing(
 def decode_mixing(record: Record) -> tuple[Mixing, ...]:
     """Read the matrices from a training record.
 
-    Empty for older records and later seeds.
+    Empty for later seeds, and for models without such matrices.
     """
     stored = record.outcome.values.get("mixing")
     if not stored:

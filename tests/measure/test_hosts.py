@@ -1,9 +1,7 @@
-"""Hosts are told apart by type of processor and version of the timed code; unknown ones by the keys of old records."""
+"""Hosts are told apart by type of processor and version of the timed code."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +10,10 @@ from bench.measure import hosts
 from bench.measure.environment import environment_id
 from bench.spec import MUST_AGREE
 
-OLD: dict[str, Any] = {**dict.fromkeys(MUST_AGREE, "same"), "device": "cpu"}
-KNOWN: dict[str, Any] = {**OLD, "cpu_type": "AMD EPYC family 26 model 2 stepping 1 (avx2)", "gpu_type": None, "work_version": "w"}
+UNKNOWN: dict[str, Any] = {**dict.fromkeys(MUST_AGREE, "same"), "code_version": "same", "device": "cpu", "cpu_type": None}
+KNOWN: dict[str, Any] = {**UNKNOWN, "cpu_type": "AMD EPYC family 26 model 2 stepping 1 (avx2)", "gpu_type": None, "work_version": "w"}
 GPU: dict[str, Any] = {**KNOWN, "device": "cuda", "cpu_type": None, "gpu": "Example", "gpu_memory_bytes": 80 * 2**30}
 GPU["gpu_type"] = hosts.gpu_type(GPU)
-RESULTS = Path(__file__).parents[2] / "results"
 
 
 def test_the_type_of_a_host_is_that_of_the_device() -> None:
@@ -25,14 +22,13 @@ def test_the_type_of_a_host_is_that_of_the_device() -> None:
     slice_ = {**GPU, "gpu": "Example MIG 1g.10gb", "gpu_memory_bytes": int(9.75 * 2**30)}
     assert hosts.host_type(slice_) == "Example MIG 1g.10gb, 10 GiB"
     assert hosts.host_type({**GPU, "gpu_memory_bytes": None}) is None
-    assert hosts.host_type(OLD) is None
+    assert hosts.host_type(UNKNOWN) is None
 
 
-def test_known_hosts_need_the_version_of_the_timed_code_and_not_of_all_code() -> None:
+def test_hosts_need_the_version_of_the_timed_code_and_not_of_all_code() -> None:
     other = {**KNOWN, "code_version": "other"}
     assert hosts.disagreements(KNOWN, other, trained=False) == {}
     assert hosts.disagreements(KNOWN, other, trained=True) == {"code_version": ("same", "other")}
-    assert hosts.disagreements(OLD, {**OLD, "code_version": "other"}, trained=False) == {"code_version": ("same", "other")}
 
 
 TRAINED: dict[str, Any] = {**KNOWN, "training_versions": {"gmlp": "t"}}
@@ -64,40 +60,20 @@ def test_trainings_alone_may_move_to_another_machine_with_the_same_torch() -> No
     assert "cpu_type" in hosts.disagreements(KNOWN, {**KNOWN, "cpu_type": "another"}, trained=True, timed=False)
 
 
-@pytest.mark.parametrize("key", hosts.KNOWN_MUST_AGREE)
-def test_every_key_keeps_known_hosts_apart_and_makes_their_identity(key: str) -> None:
+@pytest.mark.parametrize("key", MUST_AGREE)
+def test_every_key_keeps_hosts_apart_and_makes_their_identity(key: str) -> None:
     for facts in (KNOWN, GPU):
         assert key in hosts.disagreements(facts, {**facts, key: "other"}, trained=False)
         assert environment_id({**facts, key: "other"}) != environment_id(facts)
         assert environment_id({**facts, "code_version": "other", "boot": "other"}) == environment_id(facts)
 
 
-@pytest.mark.parametrize("facts", [OLD, {**KNOWN, "work_version": None}, {**KNOWN, "cpu_type": None}])
-def test_an_unknown_host_agrees_with_its_like_by_the_old_keys_and_with_no_known_one(facts: dict[str, Any]) -> None:
-    assert hosts.disagreements(facts, facts, trained=True) == {}
-    for pair in ((facts, KNOWN), (KNOWN, facts)):
-        assert hosts.disagreements(*pair, trained=False)
-
-
-def test_a_gpu_without_a_known_cpu_does_not_make_its_cpu_known() -> None:
-    on_cpu = {**GPU, "device": "cpu"}
-    assert hosts.disagreements(GPU, on_cpu, trained=False) == {"host": ("Example, 80 GiB", "host unknown")}
-
-
-def test_an_unknown_host_keeps_the_identity_that_its_records_were_written_with() -> None:
-    found = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("2026-11-2[23]_cpu_*/environment.json"))]
-    old = [facts for facts in found if "allocator" in facts and "cpu_type" not in facts]  # the keys were others before that
-    kept = {facts["environment_id"] for facts in old}
-    assert {"e9cd62f1c4d9", "5312afbfbde8"} <= kept
-    assert {environment_id(facts) for facts in old} == kept
-
-
 def test_times_are_compared_between_hosts_of_one_type() -> None:
     assert hosts.machine_differences(KNOWN, {**KNOWN, "work_version": "other", "torch_version": "other"}) == {}
     assert hosts.machine_differences(KNOWN, {**KNOWN, "cpu_type": "other"}) == {"host type": (KNOWN["cpu_type"], "other")}
-    assert hosts.machine_differences(KNOWN, OLD) == {"host type": (KNOWN["cpu_type"], "host unknown")}
-    assert hosts.machine_differences(OLD, OLD) == {}
-    assert hosts.machine_differences(OLD, {**OLD, "cpu_model": "other"}) == {"cpu_model": ("same", "other")}
+    assert hosts.machine_differences(KNOWN, UNKNOWN) == {"host type": (KNOWN["cpu_type"], "host unknown")}
+    assert hosts.machine_differences(UNKNOWN, UNKNOWN) == {}
+    assert hosts.machine_differences(UNKNOWN, {**UNKNOWN, "cpu_model": "other"}) == {"cpu_model": ("same", "other")}
 
 
 def test_ceilings_that_lie_apart_are_found_with_both_values() -> None:

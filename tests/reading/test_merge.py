@@ -20,7 +20,7 @@ from tests.fake_executor import measured, stored_run
 from tests.requested import parse_request
 
 ROUNDS = 3
-AGREEING = dict.fromkeys(MUST_AGREE, "same")
+AGREEING = dict.fromkeys((*MUST_AGREE, "code_version"), "same")
 
 
 WANTED = {"models": "gmlp,vit", "seq": "17,65", "params": "600k", "metrics": "params,latency"}

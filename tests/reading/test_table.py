@@ -15,12 +15,12 @@ import pytest
 
 from bench.analysis.study import study
 from bench.planning.build import PartRequest, build_plan, build_plan_of_parts
-from bench.planning.jobs import control_cell, expected_jobs, jobs
+from bench.planning.jobs import control_cell, expected_jobs
 from bench.reading.store import StoredRun
 from bench.reading.table import IDENTITY, control_of, json_rows, references_of, rows_of, write_table
 from bench.spec import Job, Outcome, Plan, Recipe, RequestError, Settings
 from tests import fake_executor
-from tests.fake_executor import recorded, stored_run
+from tests.fake_executor import stored_run
 from tests.requested import parse_request
 
 ROUNDS = 7
@@ -118,17 +118,9 @@ def test_an_honest_control_contains_one_and_a_biased_one_does_not() -> None:
     assert biased_control["ratio"] == pytest.approx(1.2)
 
 
-def with_control(group: str | None, scores: Sequence[float]) -> StoredRun:
-    """The control's rounds lie 1 % above its cell's, and that far beside. `group`: "" where one was timed after the other."""
-    plan = planned()
-
-    def outcome(job: Job) -> Outcome:
-        return slower(job, math.exp(0.01 + 0.01 * scores[job.repeat]) if job.control else 1.0)
-
-    if group is None:
-        return stored_run(plan, outcome)
-    found = [dataclasses.replace(job, group=group) for job in jobs(plan) if job.metric != "pilot"]
-    return dataclasses.replace(stored_run(plan, outcome), records=tuple(recorded(job, outcome(job)) for job in found))
+def with_control(scores: Sequence[float]) -> StoredRun:
+    """The control's rounds lie 1 % above its cell's, and that far beside."""
+    return stored_run(planned(), lambda job: slower(job, math.exp(0.01 + 0.01 * scores[job.repeat]) if job.control else 1.0))
 
 
 def of_t(t: float) -> list[float]:
@@ -138,25 +130,15 @@ def of_t(t: float) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("t", "contains_one", "doubted"), [(3.0, (True, True), False), (6.0, (True, False), True), (12.0, (False, False), True)]
-)
-def test_a_control_that_takes_turns_is_held_to_99_9_percent_and_forbids_nothing(
-    t: float, contains_one: tuple[bool, bool], doubted: bool
-) -> None:
+@pytest.mark.parametrize(("t", "contains_one"), [(6.0, True), (12.0, False)])
+def test_a_control_is_held_to_99_9_percent_and_forbids_nothing(t: float, contains_one: bool) -> None:
     """Student's t of the 5 rounds of 7 that count: 4.60 at 99 %, 8.61 at 99.9 %."""
-    runs = [with_control(None, of_t(t)), with_control("", of_t(t))]
-    in_turns, alone = found = [control_of(run) for run in runs]
-    assert in_turns is not None
-    assert alone is not None
-    assert [(control["level"], control["interleaved"], control["num_rounds"]) for control in found if control] == [
-        (0.999, True, ROUNDS),
-        (0.99, False, ROUNDS),
-    ]
-    assert (in_turns["contains_one"], alone["contains_one"]) == contains_one
-    assert in_turns["ratio"] == pytest.approx(math.exp(0.01))
-    assert study(runs[0]).caveat == ""
-    assert ("control excludes 1" in study(runs[1]).caveat) is doubted
+    run = with_control(of_t(t))
+    control = control_of(run)
+    assert control is not None
+    assert (control["level"], control["num_rounds"], control["contains_one"]) == (0.999, ROUNDS, contains_one)
+    assert control["ratio"] == pytest.approx(math.exp(0.01))
+    assert study(run).caveat == ""
 
 
 def test_tables_are_written_whole_and_hold_no_formula(tmp_path: Path) -> None:

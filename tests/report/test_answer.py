@@ -25,7 +25,6 @@ from tests.report.conftest import MakeData
 RESULTS = Path(__file__).parents[2] / "results"
 RUNS = sorted(path.name for path in RESULTS.iterdir() if path.is_dir() and is_stored(path / PLAN) and holds_records(path))
 MAX_WORDS = 28
-NOISY = {"cell": "gmlp", "ratio": 1.2, "low": 1.1, "high": 1.3, "contains_one": False, "level": 0.99}
 
 
 REFERENCE, LINEAR = "metaformer+mixer=mean_pooling", "metaformer+mixer=linear_attention"
@@ -100,11 +99,8 @@ def test_where_nothing_is_shown_the_answer_says_so(make_data: MakeData) -> None:
     assert times == "At equal parameters, gMLP is fastest at n = 17 and 257 (1.20×); 1 undecided."
 
 
-@pytest.mark.parametrize(
-    ("fields", "lead"), [({"quick": True}, "A first look: at equal"), ({"control": NOISY}, "On a noisy machine: at equal")]
-)
-def test_a_run_that_decides_nothing_says_so_first(fields: dict[str, Any], lead: str, make_data: MakeData) -> None:
-    assert answer_sentences(make_data(**fields))[0].startswith(lead)
+def test_a_run_that_decides_nothing_says_so_first(make_data: MakeData) -> None:
+    assert answer_sentences(make_data(quick=True))[0].startswith("A first look: at equal")
 
 
 def test_nothing_to_compare_is_an_answer_too(make_data: MakeData) -> None:

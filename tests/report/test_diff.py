@@ -22,7 +22,7 @@ from bench.spec import MUST_AGREE, Job, Outcome, Plan, Recipe, Settings
 from tests.fake_executor import measured, recorded
 from tests.requested import parse_request
 
-ENVIRONMENT: dict[str, Any] = {**dict.fromkeys(MUST_AGREE, "same"), "num_cores": 2}
+ENVIRONMENT: dict[str, Any] = {**dict.fromkeys(MUST_AGREE, "same"), "code_version": "same", "num_cores": 2}
 ITEMS = 400
 Answer = Callable[..., tuple[int, str, str]]
 

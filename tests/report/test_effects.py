@@ -318,13 +318,6 @@ def test_a_quick_run_decides_nothing(make_data: MakeData) -> None:
     assert answer_sentences(study)[1] == "Of 3 predictions 3 are undecided."
 
 
-def test_a_noisy_machine_decides_nothing_that_is_timed(make_data: MakeData) -> None:
-    control = {"cell": "gmlp", "ratio": 1.2, "low": 1.1, "high": 1.3, "contains_one": False, "level": 0.99}
-    study = dataclasses.replace(made(make_data), control=control)
-    assert [verdict.answer for verdict in study.prediction_verdicts] == ["supported", "undecided", "undecided"]
-    assert study.prediction_verdicts[1].reason.endswith("Otherwise: supported.")
-
-
 def test_a_run_without_a_question_has_no_such_section(make_data: MakeData) -> None:
     study = make_data(models=("vit",), lengths=(17,))
     assert effect_blocks(study) == ()

@@ -18,11 +18,12 @@ from bench.reading.store import StoredRun
 from bench.reading.table import item_scores_of, training_records
 from bench.running.writer import RecordWriter, start_run
 from bench.spec import Job, Outcome, Plan, Recipe, Record, RequestError, Settings
+from tests.fake_executor import measured
 from tests.requested import parse_request
 
 ITEMS, PARAMS = 400, 250_000
 RATES = {"gmlp": 0.95, "vit": 0.75, "transformer": 0.75}
-REAL = Path(__file__).parents[2] / "results" / "2026-11-20_cpu_three_families"
+REAL = Path(__file__).parents[2] / "results" / "2026-11-23_cpu_three_families"
 Answer = Callable[..., tuple[int, str, str]]
 
 
@@ -40,14 +41,16 @@ def item_scores(job: Job) -> tuple[float, ...]:
     return tuple((0.5 * (hardness + noise) < rate * 0.9).astype(float).tolist())
 
 
-def outcome_of(job: Job, name: str = "item_scores") -> Outcome:
+def outcome_of(job: Job) -> Outcome:
+    if job.metric == "pilot":
+        return measured(job)
     if job.metric == "params":
         return Outcome(status="measured", values={"params": PARAMS, "params_seq": 0, "params_blocks": PARAMS})
     if job.metric == "accuracy":
         scores = item_scores(job)
         values: dict[str, Any] = {"accuracy": sum(scores) / ITEMS, "train_accuracy": 1.0, "train_s": 5.0, "train_images_per_s": 100.0}
         values |= {f"accuracy_top{k}": 1.0 for k in range(2, 6)}
-        return Outcome(status="measured", values=values, samples={name: scores})
+        return Outcome(status="measured", values=values, samples={"item_scores": scores})
     work = job.cell.workload
     timed: dict[str, Any] = {
         "latency_ms": 1.0 + job.repeat / 100,
@@ -69,6 +72,7 @@ def records_of(plan: Plan, outcome: Callable[[Job], Outcome | None]) -> tuple[Re
             metric=job.metric,
             repeat=job.repeat,
             control=job.control,
+            group=job.group,
             environment_id="e",
             code_version="v",
             outcome=ended,
@@ -210,11 +214,11 @@ def test_item_scores_are_shared_by_the_cells_of_a_training() -> None:
     assert {scores.seeds for scores in found.values()} == {(0, 1, 2)}
 
 
-def test_item_scores_read_older_records_and_leave_failed_seeds_out() -> None:
+def test_item_scores_leave_failed_seeds_out() -> None:
     def some(job: Job) -> Outcome:
         if job.metric == "accuracy" and job.repeat == 1:
             return Outcome(status="failed", reason="x")
-        return outcome_of(job, name="correct")
+        return outcome_of(job)
 
     run = stored(planned(), some)
     assert {scores.seeds for scores in item_scores_of(run).values()} == {(0, 2)}
@@ -225,7 +229,9 @@ def test_seeds_scored_on_different_items_are_refused() -> None:
     def uneven(job: Job) -> Outcome:
         good = outcome_of(job)
         return (
-            good if job.metric != "accuracy" or job.repeat else Outcome(status="measured", values=good.values, samples={"correct": (1.0,)})
+            good
+            if job.metric != "accuracy" or job.repeat
+            else Outcome(status="measured", values=good.values, samples={"item_scores": (1.0,)})
         )
 
     with pytest.raises(RequestError, match="different numbers of test items"):

@@ -22,7 +22,7 @@ from bench.intervals import Interval
 from bench.questions import Question
 from bench.report.charts.peers import draw_peers, peers_title
 from bench.report.charts.style import figure_style
-from bench.report.document import Block, Document, Section, TableBlock
+from bench.report.document import Block, Document, Section
 from bench.report.markdown import to_markdown
 from bench.report.sections.answer import answer_sentences
 from bench.report.sections.peers import peer_blocks, peer_json, summary
@@ -233,15 +233,6 @@ def test_the_title_of_the_figure_has_the_range_of_the_means(study: Study, make_d
     places = tuple(dataclasses.replace(place, dtype="bf16" if place.family == "vit" else "fp32") for place in comparison.places)
     assert " (fp32), " in peers_title(means, dataclasses.replace(comparison, places=places))
     assert draw_peers(make_data(models=("gmlp",), lengths=(17,))) is None
-
-
-def test_doubt_decides_nothing_timed(make_data: MakeData) -> None:
-    noisy = {"ratio": 1.2, "low": 1.1, "high": 1.3, "contains_one": False}
-    doubted = dataclasses.replace(made(make_data, phases=["infer"]), control=noisy)
-    answers = {(verdict.claim.metric, verdict.answer) for verdict in doubted.prediction_verdicts}
-    assert answers == {("latency_ms", "undecided")}
-    (cells,) = [block for block in section_of(doubted) if isinstance(block, TableBlock) and "p (Holm)" in block.table.headers]
-    assert "excludes 1" in cells.caption
 
 
 def test_predictions_for_a_cpu_are_left_out_on_a_gpu(make_data: MakeData) -> None:

@@ -68,7 +68,7 @@ def wrong(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_runs_that_disagree_are_refused_by_the_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     message = wrong(["report", str(RUN), str(OTHER), "--out", str(tmp_path / "both")], capsys)
-    assert "differ in code_version" in message
+    assert "differ in training_versions" in message
     assert not (tmp_path / "both").exists()
 
 

@@ -287,21 +287,3 @@ def test_a_hopeless_member_is_left_out_of_later_rounds(machine: Machine, folder:
     assert result.complete
     assert num_missing(result.stored) == 0
     assert rows_of(result.stored).set_index("model").loc["gmlp", "status"] == "timed_out"
-
-
-def old_records(plan: Plan, num_rounds: int) -> list[Record]:
-    """Of a version that timed one cell after the other."""
-    cells = [(p.cell, False) for p in plan.cells]
-    found = [
-        Job(cell=cell, metric=LATENCY, repeat=r, control=control, settings=plan.settings)
-        for r in range(num_rounds)
-        for cell, control in cells
-    ]
-    return [recorded(job, measured(job, 1.0 + job.repeat)) for job in found]
-
-
-def test_a_run_that_was_begun_one_after_the_other_lacks_the_rest_so() -> None:
-    plan = planned()
-    missing = list(missing_jobs(plan, old_records(plan, 2)))
-    assert {(job.metric, job.group) for job in missing} == {(LATENCY, "")}
-    assert Counter((job.repeat, job.control) for job in missing) == {(0, True): 1, (1, True): 1, (2, False): 3, (2, True): 1}

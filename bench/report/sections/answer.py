@@ -73,18 +73,16 @@ def answer_sentences(study: Study) -> tuple[str, ...]:
     else:
         times = winners.sentences(study)
         found = [*times, *(() if times else (*_failures(study), *_crossings(study))), *_third(study)]
-        if times and study.caveat and not study.plan.settings.quick:
-            found[0] = _after("On a noisy machine", found[0])
     if study.plan.settings.quick and found:
-        found[0] = _after("A first look", found[0])
+        found[0] = _as_first_look(found[0])
     found[:1] = [f"{study.so_far}{first}" for first in found[:1]]
     return tuple(found[:MAX_SENTENCES]) or (NOTHING,)
 
 
-def _after(words: str, sentence: str) -> str:
-    """Put a caution before a sentence, whose first word loses its capital unless it is a name."""
+def _as_first_look(sentence: str) -> str:
+    """Say first that a quick run decides nothing. The sentence's first word loses its capital unless it is a name."""
     is_ordinary = sentence.partition(" ")[0] in ORDINARY
-    return f"{words}: {sentence[:1].lower() if is_ordinary else sentence[:1]}{sentence[1:]}"
+    return f"A first look: {sentence[:1].lower() if is_ordinary else sentence[:1]}{sentence[1:]}"
 
 
 def _third(study: Study) -> Iterator[str]:

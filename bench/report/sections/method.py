@@ -81,8 +81,7 @@ def _by_metric(plan: Plan, num_rounds: str, counted_by: str) -> dict[str, str]:
             "configurations are warm at the same time and take turns in short bursts, in random order within a block; the first call of a burst "
             "is discarded. A ratio is the median over blocks, then the geometric mean over rounds with its t-interval; of every seven rounds the "
             "highest and lowest are left out (Tukey and McLaughlin 1963). A time is the median over rounds, with a 95 % t-interval on the log "
-            "scale. Pilots set the calls per burst and the number of blocks; their times are discarded. "
-            "(Runs before 2026-11-23 timed one configuration after the other.)"
+            "scale. Pilots set the calls per burst and the number of blocks; their times are discarded."
         ),
         "ceiling": (
             "Ceilings: this device's best matrix product (torch.mm; on a CPU, runs of 2026-11-22 to 27 also tried another library's), copy and chain "

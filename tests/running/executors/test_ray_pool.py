@@ -15,7 +15,7 @@ from bench.running.executors._cluster import Slot, SlotSettings
 from bench.spec import MUST_AGREE
 
 SETTINGS, NEEDS = SlotSettings(1, "cpu"), {"num_cpus": 1}
-FACTS = dict.fromkeys(MUST_AGREE, "same")
+FACTS = dict.fromkeys((*MUST_AGREE, "code_version"), "same")
 
 
 class Facts:
