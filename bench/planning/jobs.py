@@ -232,10 +232,11 @@ def _shared_by(metric: str) -> Callable[[Cell, Settings], Mapping[str, Any]] | N
     return getattr(catalog.load("metrics", metric), "shared_by", None)
 
 
-def control_cell(plan: Plan) -> Cell:
-    """Return the cell of median cost, which the A/A control times twice."""
-    by_cost = sorted(timed_cells(plan) or plan.cells, key=lambda p: (_step_flops(p), p.cell.cell_id))
-    return by_cost[len(by_cost) // 2].cell
+def control_cell(plan: Plan, records: Sequence[Record] = ()) -> Cell:
+    """Return the cell that the A/A control times twice: that of the records, or the one of median cost."""
+    begun = {record.subject_id for record in records if record.control}
+    by_cost = sorted(reversed(timed_cells(plan) or plan.cells), key=_step_flops)
+    return next((p.cell for p in by_cost if p.cell.cell_id in begun), by_cost[len(by_cost) // 2].cell)
 
 
 def estimated_seconds(plan: Plan) -> float:
@@ -365,7 +366,7 @@ def groups_of(plan: Plan, records: Sequence[Record] | None = None) -> list[Timin
 
     `records`: hold the pilots that set bursts and blocks; None to use estimates.
     """
-    control = control_cell(plan)
+    control = control_cell(plan, records or ())
     if records is None:
         estimated = {p.cell.cell_id: Pilot(call_s=estimated_step_seconds(p, plan.settings)) for p in plan.cells}
         found = timing_groups(plan, estimated, control)
