@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bench.spec import MEASURED, Cell, Job, ModelSpec, OptionValue, Outcome, Record, Workload
+from bench.spec import MEASURED, Cell, Job, ModelSpec, OptionValue, Outcome, Plan, Record, Workload, training_id
 from models.layers.shape import Interface, Shape
 
 SHAPE: dict[str, int] = {"seq_len": 17, "width": 16, "depth": 1, "heads": 1, "ffn_width": 32}
@@ -27,3 +27,9 @@ def small_record(metric: str, values: Mapping[str, Any], repeat: int = 0, **fiel
     """What was measured, of the subject `s`; `fields`: of the record, in place of made ones."""
     known = {"subject_id": "s", "control": False, "environment_id": "e", "code_version": "v", **fields}
     return Record(metric=metric, repeat=repeat, outcome=Outcome(status=MEASURED, values=dict(values)), **known)
+
+
+def sharing(plan: Plan, cell: Cell) -> tuple[str, ...]:
+    """The ids of the cells that share a cell's training by the plan's recipe."""
+    own = training_id(cell, plan.recipe)
+    return tuple(p.cell.cell_id for p in plan.cells if training_id(p.cell, plan.recipe) == own)

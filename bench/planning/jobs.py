@@ -235,7 +235,8 @@ def _shared_by(metric: str) -> Callable[[Cell, Settings], Mapping[str, Any]] | N
 def control_cell(plan: Plan, records: Sequence[Record] = ()) -> Cell:
     """Return the cell that the A/A control times twice: that of the records, or the one of median cost."""
     begun = {record.subject_id for record in records if record.control}
-    by_cost = sorted(reversed(timed_cells(plan) or plan.cells), key=_step_flops)
+    numbered = enumerate(timed_cells(plan) or plan.cells)
+    by_cost = [p for _, p in sorted(numbered, key=lambda pair: (_step_flops(pair[1]), -pair[0]))]
     return next((p.cell for p in by_cost if p.cell.cell_id in begun), by_cost[len(by_cost) // 2].cell)
 
 

@@ -19,6 +19,7 @@ from bench.report.sections.curve_fits import fits_blocks, fits_by_item
 from bench.report.write import write_report
 from bench.spec import Outcome, Plan, PlannedCell, Record, training_id
 from bench.training.curve_fits import MAX_POINTS, Fit, decode_fit, encode_fit
+from tests.made_jobs import sharing
 from tests.report.conftest import MakeData, page_text, planned_cell
 
 POINTS = Fit(
@@ -50,6 +51,7 @@ def record_of(planned: PlannedCell, plan: Plan, fit: Fit | None, repeat: int = 0
     samples = {name: tuple(series) for name, series in encode_fit(fit).items()}
     return Record(
         subject_id=training_id(planned.cell, plan.recipe),
+        cells=sharing(plan, planned.cell),
         metric="accuracy",
         repeat=repeat,
         control=False,

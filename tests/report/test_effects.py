@@ -31,6 +31,7 @@ from bench.report.sections.arm_facts import fact_table
 from bench.report.sections.verdicts import claim_lines
 from bench.report.write import write_report
 from bench.spec import MEASURED, Outcome, Part, PlannedArm, Record, training_id
+from tests.made_jobs import sharing
 from tests.report.conftest import MakeData, page_text, section
 from tests.timed import timings_of_rounds
 
@@ -379,6 +380,7 @@ def test_perplexity_is_read_from_what_records_hold(make_data: MakeData) -> None:
     outcome = Outcome(status=MEASURED, values={"cross_entropy": 2.0, "data_id": "d"})
     record = Record(
         subject_id=training_id(cell, data.plan.recipe),
+        cells=sharing(data.plan, cell),
         metric="accuracy",
         repeat=0,
         control=False,

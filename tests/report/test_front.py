@@ -69,6 +69,7 @@ def records_of(plan: Plan, outcome: Callable[[Job], Outcome | None]) -> tuple[Re
     return tuple(
         Record(
             subject_id=job.subject_id,
+            cells=job.cells,
             metric=job.metric,
             repeat=job.repeat,
             control=job.control,

@@ -17,6 +17,7 @@ from bench.report.document import FigureBlock, TableBlock
 from bench.report.page import build_document
 from bench.report.sections.equal_budget import equal_budget_blocks
 from bench.spec import Outcome, Record, training_id
+from tests.made_jobs import sharing
 from tests.report.conftest import MakeData
 
 EPOCH_S = {"gmlp": 2.0, "vit": 1.0, "transformer": 1.0}
@@ -41,6 +42,7 @@ def trained(
             records.append(
                 Record(
                     subject_id=training_id(planned.cell, data.plan.recipe),
+                    cells=sharing(data.plan, planned.cell),
                     metric="accuracy",
                     repeat=seed,
                     control=False,
