@@ -24,14 +24,10 @@ EXPECTED = {
 MAX_TITLE_WORDS = 17
 
 
-def figures_of(run: str) -> list[FigureBlock]:
-    with figure_style():
-        return draw_figures(study(read_run(RESULTS / run)))
-
-
 @pytest.mark.parametrize("run", EXPECTED)
 def test_a_run_has_the_figures_that_its_data_allow_in_order(run: str) -> None:
-    found = figures_of(run)
+    with figure_style():
+        found = draw_figures(study(read_run(RESULTS / run)))
     assert [figure.name for figure in found] == EXPECTED[run]
     assert len(found) <= MAX_FIGURES
     for figure in found:
@@ -39,15 +35,16 @@ def test_a_run_has_the_figures_that_its_data_allow_in_order(run: str) -> None:
         assert figure.figure.get_figwidth() <= 6.5  # readable on a phone
         assert not figure.figure.legends
         assert not any(axis.get_legend() for axis in figure.figure.axes)
+        _assert_names_apart(figure)
 
 
-def test_names_at_line_ends_do_not_overlap() -> None:
-    for figure in figures_of("2026-11-23_cpu_sequence_length"):
-        figure.figure.draw_without_rendering()
-        for axis in figure.figure.axes:
-            names = [text for text in axis.texts if str(text.get_gid()).startswith("label-")]
-            boxes = sorted((_box(text) for text in names), key=lambda box: box[0])
-            assert all(above[0] >= below[1] - 0.5 for below, above in itertools.pairwise(boxes)), figure.name
+def _assert_names_apart(figure: FigureBlock) -> None:
+    """Names at line ends do not overlap."""
+    figure.figure.draw_without_rendering()
+    for axis in figure.figure.axes:
+        names = [text for text in axis.texts if str(text.get_gid()).startswith("label-")]
+        boxes = sorted((_box(text) for text in names), key=lambda box: box[0])
+        assert all(above[0] >= below[1] - 0.5 for below, above in itertools.pairwise(boxes)), figure.name
 
 
 def _box(text: Text) -> tuple[float, float]:

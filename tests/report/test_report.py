@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import html
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -92,7 +90,7 @@ def test_every_figure_of_the_page_is_a_file_in_each_form(report: Path) -> None:
     assert all(path.stat().st_size > 1000 for path in (report / "figures").iterdir())
 
 
-def test_by_default_each_figure_is_written_once(make_data: MakeData, tmp_path: Path) -> None:
+def test_equal_data_give_equal_bytes_and_by_default_each_figure_is_written_once(make_data: MakeData, tmp_path: Path) -> None:
     """As the same PNG as among all forms; the page holds the same figures."""
     write_report(make_data(models=["gmlp", "vit"], lengths=[17, 65], metrics=["params", "latency"]), tmp_path)
     images = {path.name: path.read_bytes() for path in (tmp_path / "figures").iterdir()}
@@ -239,23 +237,11 @@ def test_nothing_at_all(make_data: MakeData, tmp_path: Path) -> None:
     assert "The plan holds no configurations." in page_text(data)
 
 
-def test_equal_data_give_equal_bytes(make_data: MakeData, tmp_path: Path) -> None:
-    data = make_data(models=["gmlp", "vit"], lengths=[17, 65], metrics=["params", "latency"])
-    first = {path.name: path.read_bytes() for path in write_report(data, tmp_path / "a")}
-    again = {path.name: path.read_bytes() for path in write_report(data, tmp_path / "b")}
-    assert first == again
-
-
 def test_what_cannot_be_written_leaves_no_half_file(make_data: MakeData, tmp_path: Path) -> None:
     (tmp_path / "report.html").mkdir()
     with pytest.raises(OSError, match=r"report\.html"):
         write_report(make_data(models=["vit"], lengths=[17], metrics=[]), tmp_path)
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix not in (".json", ".md", ".pdf", ".png", ".svg")]
-
-
-def test_no_torch() -> None:
-    code = "import sys, bench.report.write; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_claims_without_data_are_one_folded_line(make_data: MakeData) -> None:
