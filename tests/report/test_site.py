@@ -12,11 +12,11 @@ from unittest.mock import Mock
 import pytest
 
 from bench import cli
+from bench.analysis.study import Study
 from bench.report import manual
 from bench.report.all_runs import CURRENT, SUPERSEDED, TIMES_SUPERSEDED, explorer_of, rows_of_all
 from bench.report.explorer import COUNTS, SCORES, TIMES
 from bench.report.html import safe_json
-from bench.analysis.study import Study
 from bench.report.result_index import Entry, entries_of
 from bench.report.site import EXPLORER, INDEX, MARK, write_site
 from bench.spec import RequestError
