@@ -49,7 +49,8 @@ def test_the_subjects_are_of_every_kind() -> None:
 @pytest.mark.parametrize("name", ["seq_len", "width", "depth", "heads", "ffn_width", "patch_dim", "vocab_size", "num_classes"])
 def test_a_size_that_is_no_positive_whole_number_is_refused(name: str) -> None:
     owner = SHAPE if hasattr(SHAPE, name) else Interface()
-    for value in (0, -8, 8.0, True):
+    values: tuple[Any, ...] = (0, -8, 8.0, True)
+    for value in values:
         with pytest.raises(ValueError, match=f"{name} must be a positive whole number"):
             dataclasses.replace(owner, **{name: value})
 

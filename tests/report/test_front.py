@@ -19,6 +19,7 @@ from bench.running.table import item_scores_of, training_records
 from bench.spec import Job, Outcome, Plan, Recipe, Record, RequestError, Settings
 from tests.requested import parse_request
 
+pytestmark = pytest.mark.usefixtures("undrawn")
 ITEMS, PARAMS = 400, 250_000
 RATES = {"gmlp": 0.95, "vit": 0.75, "transformer": 0.75}
 REAL = Path(__file__).parents[2] / "results" / "2026-11-20_cpu_three_families"
