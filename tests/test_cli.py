@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -175,8 +176,8 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     "identity gating with attention": ("run", "--models", "gmlp+gating=identity+tiny_attention=8", "--seq", "17"),
     "heads that an option does not allow": ("plan", "--models", "metaformer+mixer=attention:inner_width=64", "--heads", "3", "--seq", "17"),
     "the same to describe": ("describe", "metaformer+mixer=attention:inner_width=64", "--heads", "3", "--seq", "17"),
-    "no width for an option": ("plan", "--models", "metaformer+mixer=attention:inner_width=7", "--params", "20M", "--seq", "17"),
-    "no width for an option to describe": ("describe", "metaformer+mixer=attention:inner_width=7", "--params", "20M", "--seq", "17"),
+    "no width for an option": ("plan", "--models", "metaformer+mixer=attention:inner_width=7", "--params", "300k", "--seq", "17"),
+    "no width for an option to describe": ("describe", "metaformer+mixer=attention:inner_width=7", "--params", "300k", "--seq", "17"),
     "a width that an option does not allow": (*GATED, "--width", "64", "--params", "1M"),
     "a reference that reads points": ("plan", "--models", "vit", "--match", "flops", "--reference", "kernel_regression", "--seq", "17"),
     "dropout at a place that is not there": (
@@ -572,6 +573,7 @@ def calibrated(monkeypatch: pytest.MonkeyPatch, outcome: Outcome) -> list[Job]:
         return outcome
 
     monkeypatch.setattr("bench.running.executors.process.Executor.run", run)
+    monkeypatch.setattr("bench.fork_server.new_process", lambda *_: (Mock(), None))
     return handed
 
 
