@@ -44,11 +44,18 @@ def _has_gpu() -> bool:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _one_thread() -> None:
-    """The models under test are small: a second thread costs more than it brings, and much more on a busy machine."""
+def _light_torch() -> Iterator[None]:
+    """One thread: the models under test are small, a second costs more than it brings, and much more on a busy machine.
+
+    Without a GPU, a seed is the CPU's alone: torch notes for each kind of device where it was asked to seed it, until there is one.
+    """
     import torch
 
     torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        if not torch.cuda.is_available():
+            patch.setattr(torch, "manual_seed", torch.default_generator.manual_seed)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

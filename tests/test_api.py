@@ -252,9 +252,8 @@ def test_a_diff_is_that_of_the_command_line(tmp_path: Path) -> None:
 
 
 def test_a_result_shows_answer_table_and_first_figure(tmp_path: Path) -> None:
-    found = bench.run(
-        **{**TINY, "models": ["gmlp", "vit"], "seq": [17, 26]}, metrics=["params", "latency"], rounds=2, out=tmp_path / "mine", on="inline"
-    )
+    request = {**TINY, "models": ["gmlp", "vit"], "seq": [17, 26]}
+    found = bench.run(**request, metrics=["params", "flops"], out=tmp_path / "mine", on="inline")
     text = found._repr_html_()
     assert text.count("<svg") == 1 <= len(found.figures) <= figures.MAX_FIGURES
     assert text.count("<table") == 1

@@ -153,7 +153,7 @@ def test_without_any_width_the_reason_is_told() -> None:
 
 
 def test_unlike_sizes_are_named_in_the_answer() -> None:
-    found = bench.run(models=["vit", "mine.py:built"], **SMALL, metrics=["params", "latency"], rounds=2, out="run", on="inline")
+    found = bench.run(models=["vit", "mine.py:built"], **SMALL, metrics=["params", "latency"], quick=True, rounds=2, out="run", on="inline")
     assert "at unlike sizes" in found.answer.lower()
     assert "mine.py:built has 90 % fewer parameters than ViT" in found.answer
     assert "at unlike sizes" in (found.report.read_text() if found.report else "")

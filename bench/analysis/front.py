@@ -90,9 +90,10 @@ def choose_axes(x: str, y: str) -> Axes:
 
 def varying_cost(study: Study, y: str, costs: Sequence[str] = tuple(METRIC_OF)) -> str:
     """Return the first cost that every trained model has and that tells them apart; "" if none does."""
+    frame = prepare(study.rows)
     for axes in [choose_axes(x, y) for x in costs]:
         try:
-            rows = trained_rows(study.rows, study.scores, axes)
+            rows = _one_per_training(frame, study.scores, axes)
         except RequestError:  # not measured
             continue
         compared = rows.groupby(["task", "seq_len"])["x"]
@@ -182,8 +183,11 @@ def trained_rows(rows: pandas.DataFrame, scores: Mapping[str, SeedScores], axes:
     If parameters were matched and the budget covers the whole model, `x` for params is the budget, so that matched models have equal x. `x_doubtful`
     marks an x of unknown error. Raises RequestError if x or y was not measured, or if no two trained models share a task and a length.
     """
-    frame = prepare(rows)
-    frame = frame[frame[axes.y].notna()].copy()
+    return _one_per_training(prepare(rows), scores, axes)
+
+
+def _one_per_training(prepared: pandas.DataFrame, scores: Mapping[str, SeedScores], axes: Axes) -> pandas.DataFrame:
+    frame = prepared[prepared[axes.y].notna()].copy()
     frame.loc[frame["memory_source"] == PREDICTED, "peak_memory_bytes"] = None
     _require_values(frame, axes)
     if axes.x in STEP_COSTS:

@@ -278,11 +278,10 @@ def test_with_one_spread_ten_times_the_others_the_intervals_hold(wide: str) -> N
     assert each >= 0.94
 
 
-@pytest.mark.parametrize("wide", ["c3", "b"])
-def test_pooling_whatever_the_spreads_would_not_hold(wide: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pooling_whatever_the_spreads_would_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     """The specimen."""
     monkeypatch.setattr(seed_spread, "stands_out", lambda _: False)
-    assert held(wide)[0] < 0.8
+    assert held("c3")[0] < 0.8
 
 
 def test_pooled_accuracies_of_twenty_arms_hold_together() -> None:

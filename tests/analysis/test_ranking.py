@@ -117,11 +117,11 @@ def test_differences_and_equality_are_decided_together_for_all_pairs() -> None:
     assert not decided(mean_of(0.02, 0.018, 6), 0.03, 5)[0]
 
 
-@pytest.mark.parametrize("num", [2, 5])
-def test_the_rounds_needed_are_the_first_at_which_it_would_be_decided(num: int) -> None:
+def test_the_rounds_needed_are_the_first_at_which_it_would_be_decided() -> None:
     """Against counting up: rounds of the same mean and spread."""
     seen = set()
-    for mean, spread, _, margin, pairs in GRID:
+    for place, (mean, spread, _, margin, pairs) in enumerate(GRID[::5]):
+        num = (2, 5)[place % 2]
         if mean and any(decided(mean_of(mean, spread, num), margin, pairs)):
             continue
         counted = next((n for n in range(2, MAX_ROUNDS + 1) if any(by_formula(mean, spread, n, margin, pairs))), None)

@@ -96,10 +96,11 @@ def check_profiled_flops(subject: Subject) -> None:
     model, data = subject.reference(n).eval(), subject.data(n)
     with torch.no_grad(), fused_encoder_path_disabled(), sdpa_kernel([SDPBackend.MATH]), profile(with_flops=True) as profiled:
         model(data)
-    counted = sum(event.flops for event in profiled.key_averages() if event.key in PROFILED_PRODUCTS)
+    events = profiled.key_averages()
+    counted = sum(event.flops for event in events if event.key in PROFILED_PRODUCTS)
     cost = subject.cost(n)
     assert cost.flops().at(n) == counted, f"FLOPs at n = {n}: {cost.flops().at(n)} by the closed form, {counted} by the profiler"
-    attends = any(event.key == "aten::scaled_dot_product_attention" for event in profiled.key_averages())
+    attends = any(event.key == "aten::scaled_dot_product_attention" for event in events)
     assert attends == bool(cost.recompute_flops().coefficients), "what is recomputed is not the attention that runs"
     told = catalog.load("families", subject.name).uses_attention(subject.config(n)) if subject.is_family else attends
     assert told == attends, "a family is mistaken about its attention"

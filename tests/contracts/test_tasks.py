@@ -12,15 +12,7 @@ from bench import catalog
 from bench.tasks import DATA_VARIABLE, Splits, load_splits, require_data
 from bench.tasks._info import info_of
 from tests.contracts.made_data import made_for
-from tests.contracts.task_checks import (
-    Subject,
-    check_every_length,
-    check_facts,
-    check_normalised_on_train,
-    check_refusals,
-    check_same_bits,
-    check_splits_disjoint,
-)
+from tests.contracts.task_checks import Subject, check_all
 
 
 @pytest.fixture(scope="module", params=catalog.names("tasks"))
@@ -41,25 +33,5 @@ def load_at(text: str, num_tokens: int) -> Splits:
     return load_splits(text, num_tokens=num_tokens)
 
 
-def test_facts_are_those_of_the_data(task: Subject) -> None:
-    check_facts(task)
-
-
-def test_images_are_normalised_on_the_training_split(task: Subject) -> None:
-    check_normalised_on_train(task.info, task.splits)
-
-
-def test_no_test_item_is_learned_from(task: Subject) -> None:
-    check_splits_disjoint(task.splits)
-
-
-def test_every_length_loads_as_that_many_tokens(task: Subject) -> None:
-    check_every_length(task)
-
-
-def test_a_length_that_does_not_fit_is_refused_naming_what_does(task: Subject) -> None:
-    check_refusals(task.info)
-
-
-def test_loading_twice_brings_the_same_bits(task: Subject) -> None:
-    check_same_bits(task)
+def test_contract(task: Subject) -> None:
+    check_all(task)

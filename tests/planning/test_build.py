@@ -237,7 +237,7 @@ def test_widths_whose_heads_an_option_does_not_allow_are_passed_over() -> None:
     with pytest.raises(RequestError, match="at width 64: inner_width must be a multiple of heads: 7 is not a multiple of 2"):
         planned(models="metaformer+mixer=attention:inner_width=7", seq="17", width="64")
     with pytest.raises(RequestError, match=r"at width [0-9]+: inner_width must be a multiple of heads: 7 is not a multiple of"):
-        planned(models="metaformer+mixer=attention:inner_width=7", seq="17", params="20M")
+        planned(models="metaformer+mixer=attention:inner_width=7", seq="17", params="300k")
 
 
 def test_a_reference_without_the_models_pooling_has_its_own() -> None:

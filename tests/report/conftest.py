@@ -145,6 +145,18 @@ def section(text: str, title: str) -> str:
     return text.split(f"## {title}\n")[1].split("\n## ")[0]
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are empty: what a page says is the same."""
+    monkeypatch.setattr("bench.report.images.image_of", lambda *_: b'<svg xmlns="http://www.w3.org/2000/svg"/>')
+
+
+@pytest.fixture
+def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages of runs have none: what else they say is the same."""
+    monkeypatch.setattr("bench.report.page.draw_figures", lambda _: [])
+
+
 @pytest.fixture(scope="session")
 def make_data() -> MakeData:
     return build

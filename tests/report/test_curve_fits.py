@@ -172,6 +172,7 @@ def test_cells_that_share_a_training_share_the_panel_and_records_without_a_fit_g
     assert fits_by_item([failed], plan) == {}
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_a_report_has_the_section_where_there_are_fits_and_only_there(make_data: MakeData, tmp_path: Path) -> None:
     data = make_data(models=["gmlp"], lengths=[6], works=[{"task": "curve_fitting"}], metrics=["accuracy"])
     assert "Fitted curves" not in page_text(data)

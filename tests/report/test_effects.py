@@ -207,6 +207,7 @@ def test_every_arm_stands_with_its_effect_and_its_cost(text: str) -> None:
     assert BARE not in effects
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_a_method_that_the_plan_does_not_fix_is_said_beside_intervals_of_own_spreads(make_data: MakeData, text: str) -> None:
     late = "The plan does not fix how spreads are estimated"
     assert late in text

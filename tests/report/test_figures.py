@@ -1,4 +1,4 @@
-"""At most six figures, the most important first, all in one style."""
+"""The golden page of each kind of report; at most six figures, the most important first, all in one style."""
 
 from __future__ import annotations
 
@@ -10,44 +10,51 @@ from matplotlib.text import Text
 
 from bench.analysis.study import study
 from bench.reading.store import read_run
-from bench.report.charts.figures import MAX_FIGURES, draw_figures
+from bench.report.charts.figures import MAX_FIGURES
 from bench.report.charts.style import figure_style
 from bench.report.document import FigureBlock
+from bench.report.markdown import to_markdown
+from bench.report.page import brief, build_document
 
 RESULTS = Path(__file__).parents[2] / "results"
+REPORTS = Path(__file__).parents[2] / "reports"
+PEERS = "2026-11-23_cpu_peers"
 EXPECTED = {
     "2026-11-23_cpu_sequence_length": ["relative-time", "memory", "flops-crossing", "quadratic-bytes", "exponents", "quality"],
     "2026-11-23_cpu_three_families": ["relative-time", "memory", "quality", "training-curves", "roofline"],
     "2026-11-25_cpu_spatial_gating": ["effects"],
     "2026-11-20_cpu_published_pairs": ["flops-crossing"],
+    PEERS: ["peers", "flops-crossing", "exponents"],
 }
+"""Of each kind of report one: growth, families with trainings, a question of variants, counts alone, peers."""
 MAX_TITLE_WORDS = 17
 
 
-def figures_of(run: str) -> list[FigureBlock]:
+@pytest.mark.parametrize("run", [pytest.param(run, marks=pytest.mark.slow) if run == PEERS else run for run in EXPECTED])
+def test_a_report_is_the_stored_page_with_the_figures_that_its_data_allow_in_order(run: str) -> None:
+    """After a change on purpose: bench report results/RUN."""
     with figure_style():
-        return draw_figures(study(read_run(RESULTS / run)))
-
-
-@pytest.mark.parametrize("run", EXPECTED)
-def test_a_run_has_the_figures_that_its_data_allow_in_order(run: str) -> None:
-    found = figures_of(run)
-    assert [figure.name for figure in found] == EXPECTED[run]
-    assert len(found) <= MAX_FIGURES
-    for figure in found:
+        document = build_document(study(read_run(RESULTS / run)))
+    assert to_markdown(brief(document)) == (REPORTS / run / "report.md").read_text()
+    (found,) = [section.blocks for section in document.sections if section.title == "Figures"]
+    figures = [block for block in found if isinstance(block, FigureBlock)]
+    assert [figure.name for figure in figures] == EXPECTED[run]
+    assert len(figures) <= MAX_FIGURES
+    for figure in figures:
         assert len(figure.title.split()) <= MAX_TITLE_WORDS, figure.title
         assert figure.figure.get_figwidth() <= 6.5  # readable on a phone
         assert not figure.figure.legends
         assert not any(axis.get_legend() for axis in figure.figure.axes)
+        _assert_names_apart(figure)
 
 
-def test_names_at_line_ends_do_not_overlap() -> None:
-    for figure in figures_of("2026-11-23_cpu_sequence_length"):
-        figure.figure.draw_without_rendering()
-        for axis in figure.figure.axes:
-            names = [text for text in axis.texts if str(text.get_gid()).startswith("label-")]
-            boxes = sorted((_box(text) for text in names), key=lambda box: box[0])
-            assert all(above[0] >= below[1] - 0.5 for below, above in itertools.pairwise(boxes)), figure.name
+def _assert_names_apart(figure: FigureBlock) -> None:
+    """Names at line ends do not overlap."""
+    figure.figure.draw_without_rendering()
+    for axis in figure.figure.axes:
+        names = [text for text in axis.texts if str(text.get_gid()).startswith("label-")]
+        boxes = sorted((_box(text) for text in names), key=lambda box: box[0])
+        assert all(above[0] >= below[1] - 0.5 for below, above in itertools.pairwise(boxes)), figure.name
 
 
 def _box(text: Text) -> tuple[float, float]:

@@ -21,6 +21,7 @@ from bench.spec import Job, Outcome, Plan, Recipe, Record, RequestError, Setting
 from tests.fake_executor import measured
 from tests.requested import parse_request
 
+pytestmark = pytest.mark.usefixtures("undrawn")
 ITEMS, PARAMS = 400, 250_000
 RATES = {"gmlp": 0.95, "vit": 0.75, "transformer": 0.75}
 REAL = Path(__file__).parents[2] / "results" / "2026-11-23_cpu_three_families"

@@ -1,9 +1,8 @@
 from __future__ import annotations
 
+import functools
 import html
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -92,7 +91,7 @@ def test_every_figure_of_the_page_is_a_file_in_each_form(report: Path) -> None:
     assert all(path.stat().st_size > 1000 for path in (report / "figures").iterdir())
 
 
-def test_by_default_each_figure_is_written_once(make_data: MakeData, tmp_path: Path) -> None:
+def test_equal_data_give_equal_bytes_and_by_default_each_figure_is_written_once(make_data: MakeData, tmp_path: Path) -> None:
     """As the same PNG as among all forms; the page holds the same figures."""
     write_report(make_data(models=["gmlp", "vit"], lengths=[17, 65], metrics=["params", "latency"]), tmp_path)
     images = {path.name: path.read_bytes() for path in (tmp_path / "figures").iterdir()}
@@ -192,6 +191,7 @@ def test_text_from_records_stays_text(make_data: MakeData, tmp_path: Path) -> No
     assert ATTACK in page.texts
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_every_cell_failed(make_data: MakeData, tmp_path: Path) -> None:
     data = make_data(change=fail_all)
     write_report(data, tmp_path)
@@ -199,23 +199,26 @@ def test_every_cell_failed(make_data: MakeData, tmp_path: Path) -> None:
     assert "Requested, but without any value: latency, memory, FLOPs, energy, accuracy." in page_text(data)
 
 
-@pytest.mark.parametrize(
-    ("named", "told"),
-    [
+@pytest.mark.usefixtures("without_figures")
+def test_the_counts_that_were_compared_are_named(make_data: MakeData) -> None:
+    for named, told in (
         (["closed form, torch"] * 4, "closed form, torch"),
         (["closed form, torch", "torch"] * 2, "closed form, torch; torch"),
         ([None] * 4, "closed form, torch, fvcore"),  # as in runs from before the column
-    ],
-)
-def test_the_counts_that_were_compared_are_named(make_data: MakeData, named: list[str | None], told: str) -> None:
-    def change(rows: pandas.DataFrame) -> None:
-        rows["flops_counted_by"] = named
+    ):
+        text = page_text(
+            make_data(
+                models=["gmlp", "vit"],
+                lengths=[17, 65],
+                metrics=["params", "flops"],
+                change=functools.partial(pandas.DataFrame.insert, loc=0, column="flops_counted_by", value=named),
+            )
+        )
+        assert f"The FLOP counts ({told}) agree in 4 of 4 configurations." in text
+        assert f"counted by {told}. The counts of a configuration must agree exactly." in text
 
-    text = page_text(make_data(models=["gmlp", "vit"], lengths=[17, 65], metrics=["params", "flops"], change=change))
-    assert f"The FLOP counts ({told}) agree in 4 of 4 configurations." in text
-    assert f"counted by {told}. The counts of a configuration must agree exactly." in text
 
-
+@pytest.mark.usefixtures("without_figures")
 def test_one_cell_of_a_quick_run(make_data: MakeData) -> None:
     text = page_text(make_data(models=["vit"], lengths=[17], metrics=["params", "latency"], quick=True, control=None))
     assert "quick run (3 rounds): a first impression, not for publication" in text.splitlines()[2]
@@ -224,6 +227,7 @@ def test_one_cell_of_a_quick_run(make_data: MakeData) -> None:
     assert "Not requested in this run: memory, FLOPs, energy, accuracy." in text
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_a_serious_finding_is_one_visible_line(make_data: MakeData) -> None:
     finding = Finding(text="other work took 2 of 2 cores when the run began", advice="measure again", serious=True)
     text = page_text(make_data(models=["vit"], lengths=[17], findings=[finding]))
@@ -239,13 +243,6 @@ def test_nothing_at_all(make_data: MakeData, tmp_path: Path) -> None:
     assert "The plan holds no configurations." in page_text(data)
 
 
-def test_equal_data_give_equal_bytes(make_data: MakeData, tmp_path: Path) -> None:
-    data = make_data(models=["gmlp", "vit"], lengths=[17, 65], metrics=["params", "latency"])
-    first = {path.name: path.read_bytes() for path in write_report(data, tmp_path / "a")}
-    again = {path.name: path.read_bytes() for path in write_report(data, tmp_path / "b")}
-    assert first == again
-
-
 def test_what_cannot_be_written_leaves_no_half_file(make_data: MakeData, tmp_path: Path) -> None:
     (tmp_path / "report.html").mkdir()
     with pytest.raises(OSError, match=r"report\.html"):
@@ -253,11 +250,7 @@ def test_what_cannot_be_written_leaves_no_half_file(make_data: MakeData, tmp_pat
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix not in (".json", ".md", ".pdf", ".png", ".svg")]
 
 
-def test_no_torch() -> None:
-    code = "import sys, bench.report.write; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
+@pytest.mark.usefixtures("without_figures")
 def test_claims_without_data_are_one_folded_line(make_data: MakeData) -> None:
     with figure_style():
         document = build_document(make_data(metrics=("params",)))

@@ -10,15 +10,18 @@ from pathlib import Path
 import pytest
 
 from bench import cli
-from bench.analysis.study import study
-from bench.reading.store import NOTES, is_stored, read_plan, read_run, superseded
+from bench.analysis.study import Study, study
+from bench.reading.store import NOTES, StoredRun, is_stored, read_plan, read_run, superseded
+from bench.report.page import status_line
 from bench.report.result_index import CURRENT, PAGE, QUICK, UNFINISHED, Entry, entries_of, index_text, write_index
-from bench.report.write import write_report
+from bench.report.sections.answer import MAX_SENTENCES, answer_sentences, question_of
 from bench.running.writer import start_run
 from bench.spec import PLAN, RequestError
 
 RESULTS = Path(__file__).parents[2] / "results"
 FIRST, SECOND = "2026-11-20_cpu_copy", "2026-11-20_cpu_digits"
+FEW = ("2026-11-20_cpu_digits", "2026-11-20_cpu_published_pairs", "2026-11-23_cpu_three_families", "2026-11-25_cpu_spatial_gating")
+MAX_WORDS = 28
 
 
 @pytest.fixture
@@ -46,12 +49,36 @@ def committed() -> Path:
     return RESULTS
 
 
-def test_the_page_is_what_the_command_would_write_now_and_says_what_every_run_asked_and_found() -> None:
-    page = (RESULTS / PAGE).read_text()
-    assert page == index_text(committed())
-    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| [")]
+def in_few_sentences(stored: StoredRun) -> Study:
+    found = study(stored)
+    assert question_of(found.plan).endswith("?")
+    sentences = answer_sentences(found)
+    assert 1 <= len(sentences) <= MAX_SENTENCES, stored.plan.name
+    assert all(sentence.endswith(".") and len(sentence.split()) <= MAX_WORDS for sentence in sentences), sentences
+    return found
+
+
+@pytest.mark.slow
+def test_the_page_is_what_the_command_would_write_now_and_says_what_every_run_asked_and_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.report.result_index.study", in_few_sentences)
+    assert (RESULTS / PAGE).read_text() == index_text(committed())
+
+
+def test_the_page_has_a_row_of_every_run_and_those_of_a_few_are_what_the_command_would_write_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.report.result_index.study", in_few_sentences)
+    lines = (committed() / PAGE).read_text().splitlines()
+    rows = [line.split(" | ") for line in lines if line.startswith("| [")]
     assert {row[0].removeprefix("| [").partition("]")[0] for row in rows} == {path.name for path in RESULTS.iterdir() if path.is_dir()}
     assert all(question and answer for _, question, answer, *_ in rows)
+    for name in FEW:
+        (tmp_path / name).symlink_to(RESULTS / name)
+    notes = json.loads((RESULTS / NOTES).read_text())
+    (tmp_path / NOTES).write_text(json.dumps({name: facts for name, facts in notes.items() if name in FEW}))
+    written = index_text(tmp_path).splitlines()
+    assert len([line for line in written if line.startswith("| [")]) == len(FEW)
+    assert set(written) <= set(lines)
 
 
 def test_a_run_is_shown_with_its_facts(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,15 +159,13 @@ def test_only_a_page_of_its_own_is_replaced(results: Path) -> None:
     assert SECOND not in (results / PAGE).read_text()
 
 
-@pytest.mark.parametrize(("facts", "text"), [({"part": "times"}, "times"), ({}, "all of it")])
-def test_a_superseded_run_says_so_on_its_page(facts: dict[str, str], text: str, results: Path, tmp_path: Path) -> None:
-    note(results, **facts, superseded_by=FIRST, why="another clock")
-    for name in (FIRST, SECOND):
-        write_report(study(read_run(results / name)), tmp_path / name)
-    status = f" · {text[0].upper()}{text[1:]} superseded by {FIRST}: another clock · "
-    assert status in (tmp_path / SECOND / "report.md").read_text()
-    assert " · current · " in (tmp_path / FIRST / "report.md").read_text()
-    assert "superseded" not in (tmp_path / FIRST / "report.md").read_text()
+def test_a_superseded_run_says_so_on_its_page(results: Path) -> None:
+    for facts, text in (({"part": "times"}, "Times"), ({}, "All of it")):
+        note(results, **facts, superseded_by=FIRST, why="another clock")
+        assert f" · {text} superseded by {FIRST}: another clock · " in status_line(study(read_run(results / SECOND)))
+    current = status_line(study(read_run(results / FIRST)))
+    assert " · current · " in current
+    assert "superseded" not in current
 
 
 def test_notes_that_cannot_be_read_are_no_reason_to_refuse_a_page(results: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+import pytest
+
 from bench.analysis.study import Study
 from bench.planning.jobs import missing_jobs
 from bench.report.charts.style import figure_style
@@ -75,6 +77,7 @@ def test_a_search_in_which_all_diverged_has_a_table_alone(make_data: MakeData) -
     assert {row[2] for row in table.table.rows} == {"6 (6 failed)"}
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_the_page_has_the_search_only_where_there_was_one(make_data: MakeData) -> None:
     titles = {section.title for section in build_document(tuned_study(make_data, lambda _, rate: rate)).sections}
     assert "Learning-rate search" in titles

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -11,15 +12,17 @@ from unittest.mock import Mock
 import pytest
 
 from bench import cli
-from bench.reading.store import NOTES
+from bench.analysis.study import Study
 from bench.report import manual
 from bench.report.all_runs import CURRENT, SUPERSEDED, TIMES_SUPERSEDED, explorer_of, rows_of_all
 from bench.report.explorer import COUNTS, SCORES, TIMES
 from bench.report.html import safe_json
-from bench.report.result_index import entries_of
-from bench.report.site import EXPLORER, INDEX, write_site
+from bench.report.result_index import Entry, entries_of
+from bench.report.site import EXPLORER, INDEX, MARK, write_site
 from bench.spec import RequestError
-from tests.planted_site import NEW, OLD, OTHER, build, dead_links, note, plant
+from tests.planted_site import NEW, OLD, OTHER, build, dead_links, plant, plant_pages
+
+Runs = list[tuple[Entry, Study]]
 
 
 @pytest.fixture(scope="module")
@@ -33,22 +36,39 @@ def site(repository: Path) -> Path:
     return build(repository)
 
 
-def runs_of(repository: Path) -> list[Any]:
+@pytest.fixture(scope="module")
+def runs(repository: Path) -> Runs:
     return [(entry, known) for entry, known in entries_of(repository / "results") if known]
 
 
-def data_of(repository: Path) -> dict[str, Any]:
+@pytest.fixture
+def known(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sites are built from these runs, without reading them again."""
+    monkeypatch.setattr("bench.report.site.entries_of", lambda _: iter(runs))
+
+
+def build_bare(folder: Path) -> Path:
+    """The folder of a site without manual and reports."""
+    return write_site(folder / "results", folder / "site", folder).parent
+
+
+def data_of(runs: Runs) -> dict[str, Any]:
     """As the page reads it."""
-    found: dict[str, Any] = json.loads(safe_json(explorer_of(runs_of(repository))))
+    found: dict[str, Any] = json.loads(safe_json(explorer_of(runs)))
     return found
+
+
+def of_the_old(runs: Runs, **facts: Any) -> Runs:
+    """The same runs, the oldest one's entry changed."""
+    return [(dataclasses.replace(entry, **facts) if entry.name == OLD else entry, known) for entry, known in runs]
 
 
 def texts(dimension: dict[str, Any]) -> list[str]:
     return [dimension["texts"][code] for code in dimension["codes"]]
 
 
-def test_times_of_unlike_code_or_hosts_are_apart_and_counts_are_not(repository: Path) -> None:
-    data = data_of(repository)
+def test_times_of_unlike_code_or_hosts_are_apart_and_counts_are_not(runs: Runs) -> None:
+    data = data_of(runs)
     (apart,) = [part for part in data["parts"] if part["only"]]
     assert set(apart["only"]) == set(TIMES)
     assert texts(apart) == [f"timed as in {run}" for run in (OLD, OLD, NEW, NEW, OTHER) for _ in range(2)]
@@ -58,22 +78,18 @@ def test_times_of_unlike_code_or_hosts_are_apart_and_counts_are_not(repository: 
     assert not {*TIMES} & ({*COUNTS} | {*SCORES})
 
 
-def test_runs_of_like_host_and_code_are_together(tmp_path: Path) -> None:
-    repository = plant(tmp_path)
-    facts = json.loads((repository / "results" / NEW / "environment.json").read_text())
-    (repository / "results" / OLD / "environment.json").write_text(json.dumps({**facts, "work_version": "w1"}))
-    rows = rows_of_all(runs_of(repository))
+def test_runs_of_like_host_and_code_are_together(runs: Runs) -> None:
+    alike = [(entry, dataclasses.replace(known, environment={**known.environment, "work_version": "w1"})) for entry, known in runs]
+    rows = rows_of_all(alike)
     assert set(rows.loc[rows["run"] != OTHER, "timed_by"]) == {f"timed as in {OLD}"}
     assert set(rows["trained_by"]) == {""}
 
 
-@pytest.mark.parametrize(("part", "expected"), [("", SUPERSEDED), ("times", TIMES_SUPERSEDED), ("its bf16 part", CURRENT)])
-def test_a_row_knows_how_far_it_is_superseded(part: str, expected: int, tmp_path: Path) -> None:
-    repository = plant(tmp_path)
-    note(repository / "results", superseded_by=NEW, why="older code", **({"part": part} if part else {}))
-    data = data_of(repository)
-    assert data["superseded"] == [expected] * 4 + [CURRENT] * 6
-    assert data["run"] == (OLD if expected == CURRENT else NEW)  # of those that count, the first with the most lengths
+def test_a_row_knows_how_far_it_is_superseded(runs: Runs) -> None:
+    for part, expected in {"": SUPERSEDED, "times": TIMES_SUPERSEDED, "its bf16 part": CURRENT}.items():
+        data = data_of(of_the_old(runs, superseded_by=NEW, why="older code", part=part))
+        assert data["superseded"] == [expected] * 4 + [CURRENT] * 6
+        assert data["run"] == (OLD if expected == CURRENT else NEW)  # of those that count, the first with the most lengths
 
 
 def test_the_index_shows_every_run_and_what_supersedes_it(site: Path) -> None:
@@ -87,9 +103,10 @@ def test_the_index_shows_every_run_and_what_supersedes_it(site: Path) -> None:
     assert shown.count("> report</a>") == 1
 
 
-def test_runs_with_a_report_in_common_lead_to_it(tmp_path: Path) -> None:
-    repository = plant(tmp_path)
-    (repository / "results" / NOTES).write_text(json.dumps({run: {"report": "both"} for run in (OLD, OTHER)}))
+def test_runs_with_a_report_in_common_lead_to_it(runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    joined = [(dataclasses.replace(entry, report=entry.report if entry.name == NEW else "both"), known) for entry, known in runs]
+    monkeypatch.setattr("bench.report.site.entries_of", lambda _: iter(joined))
+    repository = plant_pages(tmp_path)
     (repository / "reports" / "both").mkdir()
     (repository / "reports" / "both" / "report.md").write_text("# Both\n")
     page = (build(repository) / INDEX).read_text()
@@ -117,44 +134,48 @@ def test_the_manual_has_its_pages_tables_and_shown_figures_only(site: Path) -> N
     assert [path.name for path in sorted((site / "reports" / NEW / "figures").iterdir())] == ["shown.png"]
 
 
+@pytest.mark.usefixtures("known")
 def test_a_dead_link_of_the_manual_is_refused_and_the_old_site_stays(tmp_path: Path) -> None:
-    repository = plant(tmp_path)
-    before = (build(repository) / INDEX).read_bytes()
+    repository = plant_pages(tmp_path)
+    (repository / "site").mkdir()
+    (repository / "site" / INDEX).write_text(MARK)
     for link, told in {"gone.md": "gone.md", "README.md#nowhere": "#nowhere"}.items():
         (repository / "docs" / "method.md").write_text(f"# Method\n\n## In n²\n\n[x]({link})\n")
         with pytest.raises(RequestError, match=told) as caught:
             build(repository)
         assert "docs/method.md" in str(caught.value)
-    assert (repository / "site" / INDEX).read_bytes() == before
-    assert {path.name for path in repository.iterdir()} == {"README.md", "CONTRIBUTING.md", "LICENSE", "docs", "reports", "results", "site"}
+    assert (repository / "site" / INDEX).read_text() == MARK
+    assert {path.name for path in repository.iterdir()} == {"README.md", "CONTRIBUTING.md", "LICENSE", "docs", "reports", "site"}
 
 
+@pytest.mark.usefixtures("known")
 def test_only_a_site_is_replaced_and_dot_files_stay(tmp_path: Path) -> None:
-    repository = plant(tmp_path)
-    (repository / "site").mkdir()
-    (repository / "site" / "thesis.txt").write_text("mine")
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "thesis.txt").write_text("mine")
     with pytest.raises(RequestError, match="something other than a site"):
-        build(repository)
-    (repository / "site" / "thesis.txt").rename(repository / "site" / ".thesis")
+        build_bare(tmp_path)
+    (site / "thesis.txt").rename(site / ".thesis")
     with pytest.raises(RequestError, match="something other than a site"):
-        build(repository)
-    (repository / "site" / ".thesis").unlink()
-    build(repository)
-    (repository / "site" / ".git").write_text("mine")
-    (repository / "site" / "docs" / "stale.html").write_text("")
-    build(repository)
-    assert (repository / "site" / ".git").read_text() == "mine"
-    assert not (repository / "site" / "docs" / "stale.html").exists()
+        build_bare(tmp_path)
+    (site / ".thesis").unlink()
+    build_bare(tmp_path)
+    (site / ".git").write_text("mine")
+    (site / "docs").mkdir()
+    (site / "docs" / "stale.html").write_text("")
+    build_bare(tmp_path)
+    assert (site / ".git").read_text() == "mine"
+    assert not (site / "docs").exists()
 
 
+@pytest.mark.usefixtures("known")
 def test_a_site_interrupted_while_it_is_replaced_can_be_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    repository = plant(tmp_path)
-    before = {path for path in build(repository).rglob("*") if path.is_file()}
+    before = {path for path in build_bare(tmp_path).rglob("*") if path.is_file()}
     with monkeypatch.context() as patch:
         patch.setattr("bench.report.site.shutil.move", Mock(side_effect=[None, KeyboardInterrupt]))  # after all but the index is removed
         with pytest.raises(KeyboardInterrupt):
-            build(repository)
-    assert {path for path in build(repository).rglob("*") if path.is_file()} == before
+            build_bare(tmp_path)
+    assert {path for path in build_bare(tmp_path).rglob("*") if path.is_file()} == before
 
 
 def test_without_mkdocs_the_command_says_what_to_install(
@@ -169,6 +190,7 @@ def test_without_mkdocs_the_command_says_what_to_install(
     assert not (tmp_path / "site").exists()
 
 
+@pytest.mark.usefixtures("known")
 def test_without_docs_there_are_runs_and_explorer_alone(
     repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

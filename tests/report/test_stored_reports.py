@@ -8,16 +8,18 @@ from pathlib import Path
 import pytest
 
 from bench.analysis.study import study
-from bench.reading.store import read_run
+from bench.reading.store import holds_records, is_stored, read_run
 from bench.report.charts.figures import MAX_FIGURES
 from bench.report.charts.style import figure_style
 from bench.report.document import FigureBlock
 from bench.report.markdown import to_markdown
 from bench.report.page import brief, build_document
 from bench.report.write import write_report
-from tests.report.test_answer import RESULTS, RUNS
+from bench.spec import PLAN
 
 pytestmark = pytest.mark.slow
+RESULTS = Path(__file__).parents[2] / "results"
+RUNS = sorted(path.name for path in RESULTS.iterdir() if path.is_dir() and is_stored(path / PLAN) and holds_records(path))
 LARGEST = ("2026-11-23_cpu_sequence_length", "2026-11-23_cpu_peers")
 MAX_BYTES = 1_000_000
 MAX_LINES = 150

@@ -98,6 +98,7 @@ def test_members_live_at_once_and_nobody_is_left(executor: Executor, monkeypatch
     assert ended([pid_of(member) for member in members])
 
 
+@pytest.mark.slow
 def test_a_member_that_is_killed_midway_leaves_the_others_whole(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
     victim = job(48)
 
@@ -139,6 +140,7 @@ def test_a_member_that_exceeds_its_limit_is_ended_before_the_others_turns(execut
     assert ended([pid_of(member) for member in begun])
 
 
+@pytest.mark.slow
 def test_what_cannot_be_built_ends_by_itself(executor: Executor) -> None:
     failed, whole = executor.run_group((job(attention="cudnn"), job()))
     assert failed.status == "failed"

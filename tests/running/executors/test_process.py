@@ -48,7 +48,7 @@ def executor() -> Iterator[Executor]:
         yield started
 
 
-@pytest.mark.parametrize("metric", ["memory", "latency", *map(slowly, ("flops", "energy", "pilot"))])
+@pytest.mark.parametrize("metric", ["memory", *map(slowly, ("flops", "energy", "latency", "pilot"))])
 def test_every_metric_comes_back_from_its_process(executor: Executor, metric: str) -> None:
     outcome = outcome_of(executor, job(metric))
     assert outcome.status == "measured", outcome.reason
@@ -64,7 +64,7 @@ def test_every_metric_comes_back_from_its_process(executor: Executor, metric: st
         slowly({"attention": "math"}, "math", "fp32"),
         slowly({"attention": "flash"}, "flash", "fp32"),
         slowly({"dtype": "bf16"}, "flash", "bf16 weights and activations"),
-        ({"dtype": "bf16-autocast", "phase": "train"}, "flash", "bf16 products, fp32 weights (autocast)"),
+        slowly({"dtype": "bf16-autocast", "phase": "train"}, "flash", "bf16 products, fp32 weights (autocast)"),
     ],
 )
 def test_what_really_ran_is_recorded(executor: Executor, work: dict[str, object], kernel: str, precision: str) -> None:
@@ -94,6 +94,7 @@ def tell_wave(connection: Connection) -> None:
     connection.send("wave" in sys.modules)
 
 
+@pytest.mark.slow
 def test_a_server_without_a_library_is_replaced() -> None:
     """Planning may start it before it is known what the models need; `wave` stands for a library."""
     for libraries in ((), ("wave",), ("wave",)):
