@@ -38,7 +38,7 @@ from bench.commands.run import prepare, requested, show_or_measure
 from bench.measure import environment
 from bench.planning.fields import Flag, flags_of, read
 from bench.planning.request import Request, parse_model
-from bench.planning.settings import announce_data_root
+from bench.planning.settings import announce_data_root, default_threads
 from bench.planning.values import named_path
 from bench.progress import listening
 from bench.report import console_views
@@ -459,7 +459,7 @@ def env(
 
     With --calibrate, measures the device's ceilings instead.
     """
-    threads = max(1, environment.num_cores() // 2)
+    threads = default_threads(environment.num_cores())
     if calibrate:
         from bench.running.calibrate import measure_ceilings
 

@@ -17,7 +17,7 @@ from typing import ParamSpec, Protocol, Self
 
 from bench import numbers
 from bench.console import duration_text, say, without_control_characters
-from bench.matching import is_one_width
+from bench.same_size import is_one_width
 from bench.spec import GROWTH, MEASURED, NO_ATTENTION, TUNING, Cell, Job, Outcome, Part, Record
 
 P = ParamSpec("P")

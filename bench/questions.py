@@ -115,8 +115,8 @@ class Question:
     `text`: the question, the first line of the file's docstring.
     `statement`: the rest of that docstring, with prediction and source.
     `predictions`: the effects that are expected.
-    `seed_spread`: how the spread over seeds is estimated (POOLED); empty in older plans.
-    `interval`: how seeds, test items and rounds become one interval (ONE_INTERVAL); empty in older plans.
+    `seed_spread`: how the spread over seeds is estimated (POOLED); empty if the plan did not fix it.
+    `interval`: how seeds, test items and rounds become one interval (ONE_INTERVAL); empty if the plan did not fix it.
     """
 
     text: str

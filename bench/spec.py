@@ -56,7 +56,7 @@ LATENCY, ACCURACY, TUNING = "latency", "accuracy", "tuning"
 PILOT = "pilot"
 """Metric of the pilot, whose times are not reported."""
 COMPARE, GROWTH = "compare", "growth"
-"""First words of the names of timing groups (`bench.groups`)."""
+"""First words of the names of timing groups (`bench.timing_groups`)."""
 MEASURED = "measured"
 PREDICTED = "predicted"
 DIVERGED = "diverged"
@@ -173,7 +173,7 @@ class Sizing:
     `heads`: attention heads; None for a family without heads.
     `terms`: the cost, as polynomials in n.
     `unknown_sizes`: names of the shape's sizes that are unknown for a model from outside.
-    `rule`: CANONICAL, or FREE at a given width and in older runs.
+    `rule`: CANONICAL, or FREE at a given width.
     `ffn_moved`: relative distance of ffn_width from its nominal value; None unless `rule` is canonical.
     """
 
@@ -318,7 +318,7 @@ class Recipe:
     `accumulate`: batches per step.
     `dropout`: probability at each place in `dropout_at` (`models.layers.dropout`).
     `augment`: image augmentations, of AUGMENTATIONS.
-    `precision`: fp32, tf32 (matrix products on CUDA) or bf16-autocast; `auto` in stored plans whose hosts chose one.
+    `precision`: fp32, tf32 (matrix products on CUDA) or bf16-autocast.
     `compile`: whether torch.compile is used.
     `magnitude`: strength of RandAugment, 0 to 30.
     `teacher`: the network that is trained first, and then distilled (arXiv 2012.12877, Sec. 3).
@@ -356,7 +356,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         require_one_of("schedule", self.schedule, SCHEDULES)
-        require_one_of("precision", self.precision, (*PRECISIONS, AUTO))
+        require_one_of("precision", self.precision, PRECISIONS)
         require_one_of("engine", self.engine, TRAINING_ENGINES)
         for name in self.augment:
             require_one_of("augment", name, AUGMENTATIONS)
@@ -436,7 +436,7 @@ class Job:
     `cells`: ids of the cells that share the outcome; empty for one that is the cell's own.
     `scratch`: folder for files that let the job resume after an interruption; empty for none.
     `run_folder`: folder of the run, which holds the code of a user's own models (`bench.peers.own_code`).
-    `group`: the timing group in which it takes turns (`bench.groups`); empty if it runs alone.
+    `group`: the timing group in which it takes turns (`bench.timing_groups`); empty if it runs alone.
     `num_calls`: calls of one burst, in a timing group.
     `num_blocks`: bursts of the round, in a timing group.
     """

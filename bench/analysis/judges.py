@@ -22,8 +22,8 @@ from bench.analysis.scope import SCOPE_KEYS, scope_of
 from bench.analysis.series import Series, row_values
 from bench.analysis.significance import compare_scores
 from bench.intervals import LEVEL, Interval, joint_level
-from bench.matching import is_one_width
 from bench.reading.timings import ratio_of
+from bench.same_size import is_one_width
 from bench.spec import MEASURED, PREDICTED
 
 FIRST, SECOND = "gmlp", "vit"

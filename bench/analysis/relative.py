@@ -14,8 +14,8 @@ from bench.analysis.ranking import DIFFERENCE_LEVEL, Pair, decided
 from bench.analysis.scope import Scope, scopes_of
 from bench.analysis.series import row_values
 from bench.intervals import Interval, joint_level, round_mean
-from bench.matching import is_one_width
 from bench.reading.timings import Timings
+from bench.same_size import is_one_width
 from bench.spec import NO_MATCH
 
 REFERENCES = ("vit", "metaformer", "transformer")

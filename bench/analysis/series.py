@@ -14,8 +14,8 @@ import pandas
 from numpy.typing import NDArray
 
 from bench.intervals import round_mean
-from bench.matching import is_one_width
 from bench.reading.timings import Timings
+from bench.same_size import is_one_width
 from bench.spec import Part
 
 SERIES_KEYS = ("model", "attention", "match", "budget", "batching", "phase", "engine", "dtype", "device", "task", "recipe")

@@ -31,7 +31,6 @@ from bench.analysis.relative import ComparedScope, RelativeTimes, compared_scope
 from bench.analysis.series import row_values
 from bench.analysis.trust import Finding, findings
 from bench.analysis.verdicts import judge
-from bench.groups import compared_lengths
 from bench.planning.jobs import expected_jobs
 from bench.questions import Prediction
 from bench.reading.merge import merge_runs, rows_of_runs
@@ -39,6 +38,7 @@ from bench.reading.store import StoredRun, superseded
 from bench.reading.table import SeedScores, control_of, is_extended, item_scores_of, times_of, trainings_of
 from bench.reading.timings import Timings
 from bench.spec import GROWTH, MEASURED, Plan, Record
+from bench.timing_groups import compared_lengths
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,7 +56,7 @@ def measure(job: Job) -> Measurement:
 def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
     """Return the counts, equal in every record of a cell.
 
-    `flops_train`, `flops_recompute` and `fft_flops_train` are None outside the train phase, FFTs in records of older versions.
+    `flops_train`, `flops_recompute` and `fft_flops_train` are None outside the train phase, FFTs if none were counted.
     """
     values = records[-1].outcome.values if records else {}
     return {column: values.get(column) for column in COLUMNS}

@@ -1,6 +1,6 @@
 """Latency of one step: median over rounds with a 95 % interval.
 
-Each round runs in fresh processes. Configurations that are compared take turns (`bench.groups`): each is warm in its own process and runs
+Each round runs in fresh processes. Configurations that are compared take turns (`bench.timing_groups`): each is warm in its own process and runs
 short bursts, in random order within a block. Disturbances of the machine therefore affect all of them alike.
 
 ratio               latency over the latency of `ratio_to`, with a plain 95 % t-interval over rounds. A round's ratio is the median over `num_blocks`
@@ -192,8 +192,6 @@ def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
         "kernel_latency_ms": _median(v.get("kernel_latency_ms") for v in values),
         "kernel_cold_ms": _median(v.get("kernel_cold_ms") for v in values),
         "first_call_ms": _median(v["first_call_ms"] for v in values),
-        # the pilot knows it since it shares its compiled code with the rounds; in older records the slowest round does
-        "compile_s": max((v["compile_s"] for v in values if v.get("compile_s") is not None), default=None),
         "throughput_per_s": batch / latency * MS,
         "tokens_per_s": batch * seq_len / latency * MS,
         "num_rounds": len(rounds),

@@ -11,8 +11,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from bench.groups import cell_groups
-from bench.matching import policy_of
 from bench.measure.model import uses_attention
 from bench.planning.check import check_trainable, why_unsupported_mask, why_unsupported_workload
 from bench.planning.recipe import check_device, check_fits
@@ -20,6 +18,7 @@ from bench.planning.request import ModelRequest, Request
 from bench.planning.same_width import same_width
 from bench.planning.sizing import SizedModel, resolve_models, sizing_of, suggested_flags
 from bench.questions import Question
+from bench.same_size import policy_of
 from bench.spec import (
     COMPARE,
     NO_ATTENTION,
@@ -35,6 +34,7 @@ from bench.spec import (
     Skipped,
     Workload,
 )
+from bench.timing_groups import cell_groups
 
 MAX_NAME = 150
 HAS_SIZE = "has a size"

@@ -13,7 +13,6 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from typing import Any
 
 from bench import catalog
-from bench.groups import cell_groups, timed_cells
 from bench.measure.engines import EAGER
 from bench.needs import COUNTED_METRICS, needs_task
 from bench.planning.timing import MIN_LONG_BLOCKS, Pilot, TimingGroup, pilots_of, timing_groups, uncounted_calls
@@ -37,6 +36,7 @@ from bench.spec import (
     is_trained,
 )
 from bench.tasks._info import info_of
+from bench.timing_groups import cell_groups, timed_cells
 
 FAILED, UNSTABLE, CORRUPTED = "failed", "unstable", "corrupt"
 RETRIES = (FAILED, UNSTABLE, CORRUPTED)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable
 
-from bench.matching import MATCHED, are_unequal
 from bench.planning.request import Request
+from bench.same_size import MATCHED, are_unequal
 from bench.spec import PlannedCell
 
 

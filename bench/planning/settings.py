@@ -17,6 +17,11 @@ CUDA_LIMIT_S = 180.0
 QUICK_SAMPLE_S, DEFAULT_SAMPLE_S = 0.25, 1.0
 
 
+def default_threads(cores: int) -> int:
+    """Return the threads of a job where the request names none: half of the cores."""
+    return max(1, cores // 2)
+
+
 def settings_of(request: Request, device: str) -> Settings:
     """Return the settings, with the device's default time limit.
 
@@ -27,7 +32,7 @@ def settings_of(request: Request, device: str) -> Settings:
         raise RequestError(f"`threads={request.threads}` is more than the {cores} cores here", f"try `threads={cores}`")
     if request.cold and device != "cuda":
         raise RequestError("`cold` needs a GPU, but the device is cpu", "leave `cold` out")
-    threads = request.threads or max(1, cores // 2)
+    threads = request.threads or default_threads(cores)
     return Settings(
         rounds=request.rounds or (QUICK_ROUNDS if quick else DEFAULT_ROUNDS),
         seeds=request.seeds or Settings().seeds,

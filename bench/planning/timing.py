@@ -1,7 +1,7 @@
 """Plan interleaved timing: the bursts and blocks of each group.
 
 In a timing group, configurations take turns. A burst is a series of calls of one configuration; a block has one burst of each.
-`bench.groups` says which configurations they are.
+`bench.timing_groups` says which configurations they are.
 
 A pilot measures the time and memory of one call; its times are not reported. The pilot alone sets the calls per burst and the number of
 blocks, so all rounds are equal and later data cannot change them. Imports no torch.
@@ -14,8 +14,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.groups import cell_groups, timed_cells
 from bench.spec import MEASURED, PILOT, Cell, Plan, Record, Settings
+from bench.timing_groups import cell_groups, timed_cells
 
 BURST_S = 0.02
 """Target time of a burst.

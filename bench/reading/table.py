@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from bench import catalog
 from bench.files import write_atomically, write_text
-from bench.groups import cell_groups, timed_cells
 from bench.intervals import CONTROL_LEVEL, LEVEL
 from bench.reading.roofline import COLUMNS as ROOFLINE
 from bench.reading.roofline import roofline_of, step_flops
@@ -39,6 +38,7 @@ from bench.spec import (
     is_trained,
     recipe_changes,
 )
+from bench.timing_groups import cell_groups, timed_cells
 
 IDENTITY = (
     "cell_id model family seq_len batch_size phase engine dtype device attention task recipe match sizing budget budget_error status reason quick "
@@ -218,9 +218,7 @@ def item_scores_of(run: StoredRun) -> dict[str, SeedScores]:
             # pooling decides how many of the n tokens are data, and so which data a task generates
             pool = model.interface.pooling(str(dict(model.options).get("pool", "")))
             data = data_by_reading[task, model.shape.seq_len, pool]
-            data |= {
-                str(name) for record in records if (name := record.outcome.values.get("data_id"))
-            }  # older records do not name their data
+            data |= {str(name) for record in records if (name := record.outcome.values.get("data_id"))}
             if len(data) > 1:
                 raise RequestError(
                     f"the data of {task} changed between trainings: {', '.join(sorted(data))}", "measure again with another `out`"

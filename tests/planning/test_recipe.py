@@ -157,12 +157,6 @@ def test_a_recipe_out_of_bounds_is_refused_by_name(change: dict[str, float]) -> 
         check_recipe(dataclasses.replace(Recipe(), **change))  # type: ignore[arg-type]
 
 
-def test_a_stored_recipe_whose_precision_the_host_chose_is_read_and_not_run() -> None:
-    recipe = from_json(Recipe, {**to_json(Recipe()), "precision": "auto"})
-    with pytest.raises(ValueError, match="precision must be one of fp32, tf32, bf16-autocast, not 'auto'"):
-        check_recipe(recipe)
-
-
 @pytest.mark.parametrize(("task", "augment"), [("copy", "flip"), ("trec", "crop"), ("digits", "randaugment")])
 def test_what_cannot_be_done_to_a_tasks_data_is_refused(task: str, augment: str) -> None:
     with pytest.raises(RequestError, match=augment):

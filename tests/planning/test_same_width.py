@@ -8,11 +8,11 @@ import pandas
 import pytest
 
 from bench.analysis.frame import prepare
-from bench.groups import cell_groups
 from bench.needs import needs_task
 from bench.planning.build import build_plan
 from bench.planning.jobs import jobs
 from bench.spec import COMPARE, Plan, Recipe, Settings
+from bench.timing_groups import cell_groups
 from tests.requested import parse_request
 
 

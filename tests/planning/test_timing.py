@@ -21,7 +21,7 @@ from bench.planning.timing import (
     uncounted_calls,
 )
 from bench.spec import COMPARE, LATENCY, MEASURED, PILOT, Cell, Outcome, Plan, Record, Settings
-from tests.test_groups import label, planned
+from tests.test_timing_groups import label, planned
 
 
 def pilots(plan: Plan, call_s: float = 1e-3, **fields: Any) -> dict[str, Pilot]:

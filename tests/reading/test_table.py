@@ -227,15 +227,10 @@ def test_lengths_that_grow_together_are_no_reference_of_one_another() -> None:
 
 
 def test_the_time_of_compilation_is_the_pilots_which_found_nothing_compiled() -> None:
-    """Rounds read what it compiled. In older records each round tells, and the slowest compiled."""
+    """Rounds read what it compiled."""
 
     def of_pilot(job: Job) -> Outcome:
         found = measured(job)
         return dataclasses.replace(found, values={**found.values, "compile_s": 12.5}) if job.metric == "pilot" else found
 
-    def of_rounds(job: Job) -> Outcome:
-        found = measured(job)
-        return dataclasses.replace(found, values={**found.values, "compile_s": 1.0 + job.repeat}) if job.metric == "latency" else found
-
     assert set(rows_of(stored_run(planned(), of_pilot))["compile_s"]) == {12.5}
-    assert set(rows_of(stored_run(planned(), of_rounds))["compile_s"]) == {float(ROUNDS)}

@@ -17,13 +17,13 @@ from bench.analysis.relative import RelativeLine, RelativePoint, RelativeTimes, 
 from bench.analysis.scope import scope_of, scope_rank, scopes_of
 from bench.analysis.series import row_values
 from bench.analysis.study import Study
-from bench.groups import compared_lengths
 from bench.report.charts.lines import GUIDE_OPACITY, Line, draw_guide, draw_series, label_ends, panels
 from bench.report.charts.style import INK, SeriesStyle, display_name, role_of, series_styles
 from bench.report.charts.ticks import bytes_axis, length_axis, linear_ticks, ratio_axis
 from bench.report.document import FigureBlock
 from bench.report.sections.wording import POLICIES, join_names
 from bench.spec import PREDICTED
+from bench.timing_groups import compared_lengths
 
 MAX_LINES = 8
 SLOPE_REACH = 8

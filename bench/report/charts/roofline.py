@@ -13,11 +13,11 @@ from bench.analysis.regimes import LAUNCH, typical_ceilings
 from bench.analysis.relative import main_rows
 from bench.analysis.scope import scopes_of
 from bench.analysis.study import Study
-from bench.groups import compared_lengths
 from bench.report.charts.lines import LABEL_POINTS, Line, draw_series, label_ends, panels
 from bench.report.charts.style import INK, display_name, series_styles
 from bench.report.charts.ticks import log_value_axis, powers_of_two
 from bench.report.document import FigureBlock
+from bench.timing_groups import compared_lengths
 
 X, Y = "intensity", "achieved_flops_per_s"
 MAX_LINES = 6

@@ -13,7 +13,7 @@ from bench.analysis.study import Study
 from bench.planning.tuning import STEPS
 from bench.report.document import Block, Bullets, Code, Paragraph, TableBlock
 from bench.report.tables import Table
-from bench.spec import AUTO, NO_TEACHER, Plan, Recipe
+from bench.spec import NO_TEACHER, Plan, Recipe
 
 ALL_COUNTERS = "closed form, torch, fvcore"
 UNKNOWN = "not known"
@@ -49,10 +49,7 @@ def absent(frame: pandas.DataFrame, metrics: tuple[str, ...]) -> list[str]:
 
 
 def counters(frame: pandas.DataFrame) -> str:
-    """Return the FLOP counters that were compared, as text.
-
-    Older records lack `flops_counted_by`; they compared all three.
-    """
+    """Return the FLOP counters that were compared, as text; all three unless a record names them."""
     found = sorted({names or ALL_COUNTERS for names in frame.loc[frame["flops"].notna(), "flops_counted_by"]})
     return "; ".join(found) or ALL_COUNTERS
 
@@ -130,8 +127,7 @@ def recipe_text(recipe: Recipe) -> str:
         f"weight decay {recipe.weight_decay:g}, label smoothing {recipe.label_smoothing:g}, gradients clipped at {recipe.clip_norm:g}",
         f"augmentation: {', '.join(recipe.augment) or 'none'}{strength}",
         *(part for part in (dropout, stop, teacher) if part),
-        f"{recipe.precision}{' precision' if recipe.precision == AUTO else ''}{', compiled' if recipe.compile else ''}"
-        f"{f', engine {recipe.engine}' if recipe.engine != 'eager' else ''}",
+        f"{recipe.precision}{', compiled' if recipe.compile else ''}{f', engine {recipe.engine}' if recipe.engine != 'eager' else ''}",
     )
     return "; ".join(parts)
 

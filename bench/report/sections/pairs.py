@@ -11,10 +11,10 @@ from bench.analysis.frame import WORK_KEYS, constant_work, varying, work_text
 from bench.analysis.ranking import RankedModel, Ranking
 from bench.analysis.series import row_values
 from bench.analysis.study import Study
-from bench.matching import MATCHED, UNEQUAL_BOUND, are_unequal, policy_of
 from bench.report.document import Block, Paragraph, TableBlock
 from bench.report.sections.wording import spell_out_policy
 from bench.report.tables import Table
+from bench.same_size import MATCHED, UNEQUAL_BOUND, are_unequal, policy_of
 
 MAX_UNEQUAL = 2
 

@@ -17,10 +17,10 @@ from bench.analysis.frame import work_text
 from bench.analysis.ranking import RankedModel, Ranking
 from bench.analysis.study import Study
 from bench.analysis.unlike_sizes import unlike_in, unlike_sizes
-from bench.matching import is_one_width
 from bench.report.charts.style import role_of
 from bench.report.document import Block, Field, Strip
 from bench.report.sections.wording import join_names, size_note, spell_out_model
+from bench.same_size import is_one_width
 from bench.spec import NO_MATCH
 
 MAX_ROWS = 8

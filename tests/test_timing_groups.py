@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bench.groups import cell_groups
 from bench.planning.build import PartRequest, build_plan, build_plan_of_parts
 from bench.spec import COMPARE, GROWTH, Cell, Plan, Recipe, Settings
+from bench.timing_groups import cell_groups
 from tests.requested import parse_request
 
 SIZES = {"width": "16", "depth": "1", "batch": "1", "metrics": "latency"}

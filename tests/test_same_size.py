@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.matching import are_unequal
+from bench.same_size import are_unequal
 
 
 @pytest.mark.parametrize(
