@@ -146,7 +146,7 @@ def _outcome_of(answer: object) -> Outcome:
 
 def _as_that_code_reads_it(job: Job) -> Job:
     """Return the job as one of the process's own code; an older revision does not know of others."""
-    return replace(job, cell=replace(job.cell, workload=replace(job.cell.workload, code="")))
+    return replace(job, cells=(), cell=replace(job.cell, workload=replace(job.cell.workload, code="")))
 
 
 def _environment(job: Job, tree: Path, compiled: Path) -> dict[str, str]:

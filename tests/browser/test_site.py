@@ -99,7 +99,7 @@ def test_the_address_restores_what_was_chosen(browser: Chrome, site: Path) -> No
     found.find_element(By.XPATH, ".//button[text()='logarithmic y']").click()
     found.find_elements(By.CSS_SELECTOR, ".legend input")[0].click()
     address, before = browser.current_url, list(values(found))
-    names = ("y", "x", "run", "host", "model", "size", "n", "divide by")
+    names = ("y", "x", "run", "host", "model", "n", "divide by")
     chosen = [control(found, name).first_selected_option.text for name in names]
     show(browser, site / INDEX)
     browser.get(address)
