@@ -374,13 +374,9 @@ def diff(
 
     Shows which configurations became slower. With --code, times two revisions in turn and shows which is faster.
     """
-    if options.markdown and options.json:
-        raise RequestError("`markdown` and `json` are two forms of one answer", "leave one of them out")
     if options.code:
         from bench.code_diff import diff_code
 
-        if options.markdown:
-            raise RequestError("`markdown` is for two runs; `code` writes report.md", "leave `markdown` out")
         group: Any = typer.main.get_command(app)
         diff_code(runs, group.commands["run"], options)
         return
@@ -391,7 +387,7 @@ def diff(
     from bench.analysis.diff import compare_folders
 
     found, check = compare_folders(Path(runs[0]), Path(runs[1]), options.fail_if)
-    console_views.show_two_runs(found, check, options.out, "json" if options.json else "markdown" if options.markdown else "text")
+    console_views.show_two_runs(found, check, options.out, as_json=options.json)
     if check:
         for text in check.failing:
             console.say(f"fails {check.bound.text}: {text}")

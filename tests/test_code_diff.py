@@ -91,7 +91,6 @@ def test_a_request_may_be_a_plan_file(plans: list[Plan], capsys: pytest.CaptureF
         "a bound on counts": (("main", ".", "--fail-if", "params>1", "--", *VIT), "not params"),
         "no bound": (("main", ".", "--fail-if", "fast", "--", *VIT), "--fail-if cannot read"),
         "the same code twice": (("main", "main", "--", *VIT), "are the same code"),
-        "two forms": (("main", ".", "--json", "--markdown", "--", *VIT), "two forms"),
     }.values(),
 )
 def test_what_cannot_be_measured_is_refused(
@@ -112,9 +111,9 @@ def test_without_code_two_runs_are_compared(capsys: pytest.CaptureFixture[str], 
         return None, None
 
     monkeypatch.setattr("bench.analysis.diff.compare_folders", compare)
-    monkeypatch.setattr("bench.report.console_views.show_two_runs", lambda *given: compared.append(given[2:]))
+    monkeypatch.setattr("bench.report.console_views.show_two_runs", lambda *given, as_json: compared.append((given[2], as_json)))
     assert answered(capsys, "a", "b", "--fail-if", "params>1", "--json")[0] == 0
-    assert compared == [(Path("a"), Path("b"), "params>1"), (None, "json")]
+    assert compared == [(Path("a"), Path("b"), "params>1"), (None, True)]
     code, err = answered(capsys, "a", "b", "c")
     assert code == 2
     assert "not 3" in err

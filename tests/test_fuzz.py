@@ -32,7 +32,7 @@ FLAGS = sorted("--" + name.replace("_", "-") for name in flags_of(Request) if na
 OTHER_FLAGS = ("--resume", "--plan", "--retry", "--on", "--address", "--fail-if", "--x", "--y")
 PLACES = ("", "new", "new/er", "mine", "spoilt", "mine/plan.json", "é 🙂")
 """What may be written to: nothing outside of the test's own folder."""
-SWITCHES = ("--quick", "--json", "--markdown")
+SWITCHES = ("--quick", "--json")
 WORDS = (
     *(*catalog.names("families"), *catalog.names("metrics"), *catalog.names("engines"), *DEVICES),
     *"gmlp+pool=mean vit+pool=cls gmlp-s deit-ti timm:nothing torchvision:nothing python:os:system metaformer+mixer=none".split(),

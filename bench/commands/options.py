@@ -111,7 +111,6 @@ class DiffOptions:
         None, "Folder of comparison.md; of the results, if code is compared (default: in results/).", "FOLDER", named_path
     )
     code: bool = switch("Time two revisions of this repository in turn (. is the working tree).", in_python=False)
-    markdown: bool = switch("Print Markdown on stdout, as for a pull request.", in_python=False)
     json: bool = switch(JSON_HELP, in_python=False)
 
 

@@ -97,20 +97,14 @@ def write_comparison(fronts: Fronts, folder: Path) -> Path:
     return folder / f"{front.name_of(fronts)}.md"
 
 
-def show_two_runs(found: TwoRuns, check: BoundCheck | None, folder: Path | None, form: str) -> None:
-    """Print one run against another.
-
-    `form` is `text`, `markdown` or `json`. With `folder`, also writes comparison.md there.
-    """
-    from bench.report.markdown import to_markdown
-    from bench.report.sections.diff import about_cells, check_sentence, document_of, json_of, sentences, text_tables
+def show_two_runs(found: TwoRuns, check: BoundCheck | None, folder: Path | None, *, as_json: bool) -> None:
+    """Print one run against another, as text or JSON. With `folder`, also writes comparison.md there, as for a pull request."""
+    from bench.report.sections.diff import about_cells, check_sentence, json_of, sentences, text_tables
 
     if folder:
         write_two_runs(found, check, folder)
-    if form == "json":
+    if as_json:
         console.print_json(json_of(found, check))
-    elif form == "markdown":
-        console.print_text(to_markdown(document_of(found, check)))
     else:
         for title, table in text_tables(found):
             console.print_table(table.headers, table.rows, table.numeric, title=f"\n{title}")
