@@ -324,7 +324,7 @@ def index(
 ) -> None:
     """List the runs of a folder in its README.md.
 
-    Shows question, answer, host and allocator of each run, and whether a later run supersedes it (notes.json).
+    Shows question, answer and host of each run, and whether a later run supersedes it (notes.json).
     """
     from bench.report.result_index import write_index
 

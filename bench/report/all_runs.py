@@ -13,7 +13,7 @@ from bench.measure.hosts import identity, machine, training_identity
 from bench.needs import depends_on_host, trains
 from bench.reading.merge import SAME_SETTINGS
 from bench.report.explorer import explorer_data
-from bench.report.result_index import Entry, allocator_text, machine_text
+from bench.report.result_index import Entry, machine_text
 from bench.serialize import canonical_json
 
 CURRENT, TIMES_SUPERSEDED, SUPERSEDED = 0, 1, 2
@@ -73,8 +73,7 @@ def _numbered(texts: Sequence[str], facts: Sequence[Any]) -> list[str]:
 
 
 def _host_text(known: Study) -> str:
-    facts = known.environment
-    return f"{machine_text(facts) or 'host unknown'}, allocator {allocator_text(facts)}"
+    return machine_text(known.environment) or "host unknown"
 
 
 def _timing(known: Study) -> tuple[Any, ...]:

@@ -1,6 +1,6 @@
 """List all runs of a folder, and write results/README.md from the list.
 
-Each run has one row: question, one-line answer, host, allocator, and whether a later run supersedes it.
+Each run has one row: question, one-line answer, host, and whether a later run supersedes it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ PAGE = "README.md"
 MARK = "Written by `bench index`"
 """Text of every page that this command wrote, and may therefore replace."""
 CURRENT, QUICK, UNFINISHED = "current", "a first look", "unfinished"
-HEADERS = ("run", "question", "answer", "host", "allocator", "status")
+HEADERS = ("run", "question", "answer", "host", "status")
 INTRODUCTION = f"""# Results
 
 {MARK}; change [notes.json](notes.json) or the runs, not this page. Build a run's report with `bench report results/RUN`.
-With the allocator "as shipped", times include page faults caused by malloc ([why](../docs/decisions/0016-a-job-keeps-the-memory-that-it-frees.md)).
 """
 
 
@@ -47,7 +46,6 @@ class Entry:
     answer: str
     date: str
     host: str
-    allocator: str
     report: str
     state: str = CURRENT
     superseded_by: str = ""
@@ -71,10 +69,7 @@ def write_index(results: Path) -> Path:
 
 def index_text(results: Path) -> str:
     """Return the index as Markdown; equal runs give equal text."""
-    rows = [
-        (f"[{escape(e.name)}]({e.name}/)", *map(escape, (e.question, e.answer, e.host, e.allocator)), _status(e))
-        for e, _ in entries_of(results)
-    ]
+    rows = [(f"[{escape(e.name)}]({e.name}/)", *map(escape, (e.question, e.answer, e.host)), _status(e)) for e, _ in entries_of(results)]
     lines = [HEADERS, tuple("---" for _ in HEADERS), *rows]
     return INTRODUCTION + "\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
@@ -105,7 +100,6 @@ def _entry(folder: Path, known: Study | None, note: Mapping[str, str]) -> Entry:
         answer=note.get("answer") or (" ".join(answer_sentences(known)) if known else ""),
         date=found[0] if (found := re.match(r"\d{4}-\d\d-\d\d", folder.name)) else plan.created[:10] if plan else "",
         host=", ".join(filter(None, (machine_text(facts), f"torch {facts['torch_version']}" if facts.get("torch_version") else ""))),
-        allocator=allocator_text(facts) if facts else "",
         report=note.get("report", folder.name),
         state=QUICK if plan and plan.settings.quick else UNFINISHED if plan and (known is None or known.num_missing) else CURRENT,
         **{key: note[key] for key in ("superseded_by", "part", "why") if note.get("superseded_by") and key in note},
@@ -116,10 +110,6 @@ def machine_text(facts: Mapping[str, Any]) -> str:
     """Name the type of processor and its cores."""
     name = host_type(facts) or facts.get("gpu") or facts.get("cpu_model")
     return ", ".join(str(fact) for fact in (name, f"{facts['num_cores']} cores" if facts.get("num_cores") else "") if fact)
-
-
-def allocator_text(facts: Mapping[str, Any]) -> str:
-    return str(facts.get("allocator") or "as shipped")
 
 
 def _status(entry: Entry) -> str:

@@ -54,7 +54,7 @@ def test_times_of_hosts_are_shown_apart_and_counts_together(browser: Chrome, sit
     assert list(values(found)) == ["gMLP", "ViT"]
     read_first(found)
     assert text(found, "at") == "n (tokens): 17"
-    control(found, "host").select_by_visible_text("zen 3, 2 cores, allocator same")
+    control(found, "host").select_by_visible_text("zen 3, 2 cores")
     assert "Times of" not in text(found, "message")
     read_first(found)
     assert text(found, "at") == "n (tokens): 257"
