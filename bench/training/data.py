@@ -10,9 +10,9 @@ import torch
 from bench.measure.model import config_of, num_data_tokens_of
 from bench.serialize import ID_LENGTH
 from bench.spec import NO_TEACHER, ModelSpec, Recipe
-from bench.tasks import Splits, load_splits
+from bench.tasks import Split, Splits, load_splits
 from bench.tasks._info import Generation, Images, info_of
-from bench.training.reading import Examples, Reader, build_reader, examples_of, split_validation
+from bench.training.reading import Reader, build_reader, split_validation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,9 +26,9 @@ class TrainingData:
     `data_id`: digest of the task's data, equal for equal data.
     """
 
-    learned: Examples
-    held_out: Examples
-    test: Examples
+    learned: Split
+    held_out: Split
+    test: Split
     reader: Reader
     answers: str
     num_classes: int = 0
@@ -55,12 +55,12 @@ def load_training_data(model: ModelSpec, task: str, recipe: Recipe, *, seed: int
     patch_side = info.reads.patch_side(model.shape.seq_len, pool) if isinstance(info.reads, Images) else None
     splits = load_splits(task, num_tokens=num_data_tokens_of(model))
     reader = build_reader(splits, patch_side=patch_side, augment=recipe.augment, num_classes=info.num_classes, magnitude=recipe.magnitude)
-    learned = examples_of(splits.train)
+    learned = splits.train
     if splits.validation is not None:
-        held_out = examples_of(splits.validation)
+        held_out = splits.validation
     else:
         learned, held_out = split_validation(learned, recipe.validation_fraction, torch.Generator().manual_seed(seed))
-    test = examples_of(splits.test)
+    test = splits.test
     whole = Reader(patch_side=reader.patch_side, mean=reader.mean, spread=reader.spread)
     return TrainingData(
         # a teacher needs whole images to augment, even if its student does not

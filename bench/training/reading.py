@@ -48,7 +48,7 @@ class Reader:
     spread: Tensor | None = None
     augmentation: Augmentation | None = None
 
-    def learn(self, examples: Examples) -> Batch:
+    def learn(self, examples: Split) -> Batch:
         """Return a training batch, with the augmentation, if any."""
         if self.patch_side is None or self.augmentation is None or examples.inputs.ndim != 4:
             return self.read(examples)
@@ -56,7 +56,7 @@ class Reader:
         images, targets = self.augmentation.after(images, examples.targets)
         return Batch(data=_patches(images, self.patch_side), valid=None, targets=targets)
 
-    def read(self, examples: Examples) -> Batch:
+    def read(self, examples: Split) -> Batch:
         """Return a batch without augmentation; inputs that are already patches pass unchanged."""
         inputs = examples.inputs
         if self.patch_side is not None and inputs.ndim == 4:
@@ -64,14 +64,14 @@ class Reader:
         data = inputs if inputs.is_floating_point() else inputs.long()
         return Batch(data=data, valid=_valid_tokens(examples), targets=examples.targets)
 
-    def prepare(self, examples: Examples) -> Examples:
+    def prepare(self, examples: Split) -> Split:
         """Cut small images into patches once, unless augmentation changes them."""
         is_small = examples.inputs.nelement() * 4 <= WHOLE_IMAGE_BYTES
         if self.patch_side is None or self.augmentation is not None or not is_small:
             return examples
         chunks = zip(examples.inputs.split(CHUNK_ITEMS), examples.targets.split(CHUNK_ITEMS), strict=True)
-        parts = [self.read(Examples(inputs=inputs, targets=targets)).data for inputs, targets in chunks]
-        return Examples(inputs=torch.cat(parts), targets=examples.targets)
+        parts = [self.read(Split(inputs=inputs, targets=targets)).data for inputs, targets in chunks]
+        return Split(inputs=torch.cat(parts), targets=examples.targets)
 
     def to(self, device: str) -> Reader:
         mean, spread = (None if tensor is None else tensor.to(device) for tensor in (self.mean, self.spread))
@@ -106,7 +106,7 @@ def _patches(images: Tensor, side: int) -> Tensor:
     return cut_patches(images, side).contiguous()  # with one pixel per patch, the cut is a strided view
 
 
-def _valid_tokens(examples: Examples) -> Tensor | None:
+def _valid_tokens(examples: Split) -> Tensor | None:
     """Mark the first `lengths` tokens of each item, `(batch, tokens)` bool."""
     if examples.lengths is None:
         return None
@@ -114,35 +114,7 @@ def _valid_tokens(examples: Examples) -> Tensor | None:
     return positions < examples.lengths[:, None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Examples:
-    """Items as in `bench.tasks.Split`, in the task's own compact types.
-
-    `inputs`, `targets`, `lengths`: `(items, ...)`.
-    """
-
-    inputs: Tensor
-    targets: Tensor
-    lengths: Tensor | None = None
-
-    def __len__(self) -> int:
-        return len(self.targets)
-
-    def to(self, device: str | torch.device) -> Examples:
-        lengths = None if self.lengths is None else self.lengths.to(device)
-        return Examples(inputs=self.inputs.to(device), targets=self.targets.to(device), lengths=lengths)
-
-    def select(self, chosen: Tensor) -> Examples:
-        """Return the items at `chosen`, a mask or indices."""
-        lengths = None if self.lengths is None else self.lengths[chosen]
-        return Examples(inputs=self.inputs[chosen], targets=self.targets[chosen], lengths=lengths)
-
-
-def examples_of(split: Split) -> Examples:
-    return Examples(inputs=split.inputs, targets=split.targets, lengths=split.lengths)
-
-
-def split_validation(examples: Examples, fraction: float, generator: torch.Generator) -> tuple[Examples, Examples]:
+def split_validation(examples: Split, fraction: float, generator: torch.Generator) -> tuple[Split, Split]:
     """Split items into (training, validation), both in stored order.
 
     Validation items are `fraction` of the items, drawn at random, at least one and never all. If items have one class each, the draw is per class.
