@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from bench.tasks import Split, Splits
-from bench.training.augment import RANDAUGMENT_MAGNITUDE, Augmentation
+from bench.tasks import Split
+from bench.training.augment import Augmentation
 from models.layers.patches import cut_patches
 
 WHOLE_IMAGE_BYTES = 4 << 30
@@ -86,19 +86,6 @@ class Reader:
         if self.mean is None or self.spread is None:
             return scaled
         return (scaled - self.mean[:, None, None]) / self.spread[:, None, None]
-
-
-def build_reader(
-    splits: Splits, *, patch_side: int | None, augment: tuple[str, ...], num_classes: int, magnitude: int = RANDAUGMENT_MAGNITUDE
-) -> Reader:
-    """Build a reader.
-
-    Raises ValueError for augmentation of data that are not images.
-    """
-    if augment and patch_side is None:
-        raise ValueError(f"augment={'+'.join(augment)} needs images; this task has none")
-    augmentation = Augmentation(augment, num_classes=num_classes, magnitude=magnitude) if augment else None
-    return Reader(patch_side=patch_side, mean=splits.mean, spread=splits.spread, augmentation=augmentation)
 
 
 def _patches(images: Tensor, side: int) -> Tensor:

@@ -296,9 +296,3 @@ def test_progress_tells_epoch_loss_and_score_and_nothing_within_the_first_second
     assert "validation" not in told[4]
     assert f"validation {result.epochs[0].validation:.3f}" in told[5]
     assert " left" not in told[-1]  # nothing is left but the scores
-
-
-@pytest.mark.parametrize("field", ["epochs", "batch_size", "accumulate"])
-def test_an_empty_recipe_is_refused(field: str) -> None:
-    with pytest.raises(ValueError, match=f"{field} must be at least 1, not 0"):
-        run(changed(**{field: 0}))

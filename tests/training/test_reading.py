@@ -10,7 +10,7 @@ import torch
 from bench.tasks import Split, Splits
 from bench.training.augment import Augmentation
 from bench.training.data import digest
-from bench.training.reading import Reader, build_reader
+from bench.training.reading import Reader
 
 MEAN, SPREAD = torch.tensor([0.2, 0.4]), torch.tensor([0.5, 0.25])
 READER = Reader(patch_side=2, mean=MEAN, spread=SPREAD)
@@ -74,12 +74,6 @@ def test_augmentation_only_changes_what_is_learned_from() -> None:
     assert not torch.equal(first.data, READER.read(examples).data)
     assert not torch.equal(first.data, second.data)
     assert first.targets.shape == (32, 2)
-
-
-def test_augmentation_of_what_are_no_images_is_refused() -> None:
-    split = Split(inputs=torch.zeros(2, 3, dtype=torch.int64), targets=torch.zeros(2, dtype=torch.int64))
-    with pytest.raises(ValueError, match=r"augment=crop\+flip needs images"):
-        build_reader(Splits(train=split, test=split), patch_side=None, augment=("crop", "flip"), num_classes=2)
 
 
 def test_the_digest_tells_data_apart_by_every_bit_and_their_order() -> None:
