@@ -75,12 +75,12 @@ def measure(job: Job) -> Measurement:
     seed = job.settings.seed + job.repeat
     model, data = _prepare(job, seed)
     is_first = job.repeat == 0  # one example suffices; matrices in every record would take much space
-    layout, regression = _layout(job), info_of(job.cell.workload.task).regression
+    layout, curve = _layout(job), info_of(job.cell.workload.task).curve
     start = mixing_of(model, data, layout) if is_first else {}
     result = _train(job, model, data, seed=seed, scores_test=True)
     assert result.test is not None
     mixing, matrices = encode_mixing(layout, {"start": start, "trained": mixing_of(model, data, layout)}) if is_first else ({}, {})
-    fit = encode_fit(fit_of(model, data, regression)) if is_first and regression else {}
+    fit = encode_fit(fit_of(model, data, curve)) if is_first and curve else {}
     values = {
         **_scores(result.test, ""),
         **_scores(result.train, "train_"),

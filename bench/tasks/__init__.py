@@ -51,6 +51,18 @@ class Split:
     targets: Tensor
     lengths: Tensor | None = None
 
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def to(self, device: str) -> Split:
+        lengths = None if self.lengths is None else self.lengths.to(device)
+        return Split(inputs=self.inputs.to(device), targets=self.targets.to(device), lengths=lengths)
+
+    def select(self, chosen: Tensor) -> Split:
+        """Return the items at `chosen`, a mask or indices."""
+        lengths = None if self.lengths is None else self.lengths[chosen]
+        return Split(inputs=self.inputs[chosen], targets=self.targets[chosen], lengths=lengths)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Splits:

@@ -107,19 +107,6 @@ class Generation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Regression:
-    """How a token's vector holds a point of a curve.
-
-    `x`, `y`: indices of x and of the observed y in the vector.
-    `curve`: function from an array of x to y without noise.
-    """
-
-    x: int
-    y: int
-    curve: Callable[[NDArray[Any]], NDArray[Any]]
-
-
-@dataclass(frozen=True, kw_only=True)
 class TaskInfo:
     """Facts of a task.
 
@@ -129,7 +116,7 @@ class TaskInfo:
     `num_validation`: 0 if validation items are drawn from the training split.
     `score_name`: name of the score if it is not an accuracy.
     `generation`: set if the model learns with answers shown one token late and is scored on sequences that it generates.
-    `regression`: set if the values lie on a curve, so that its fit can be drawn.
+    `curve`: function from an array of x to y without noise, if a token's vector begins with x and the observed y; its fit can be drawn.
     """
 
     name: str
@@ -144,7 +131,7 @@ class TaskInfo:
     num_test: int
     score_name: str = ""
     generation: Generation | None = None
-    regression: Regression | None = None
+    curve: Callable[[NDArray[Any]], NDArray[Any]] | None = None
 
     def interface(self, seq_len: int, pool: str) -> Interface:
         """Return the inputs and outputs of a model with that length.

@@ -19,11 +19,14 @@ from __future__ import annotations
 
 import math
 
-from bench.tasks import Place, Splits
+import numpy as np
+
+from bench.tasks import IGNORED, Place, Split, Splits
 from bench.tasks._info import TOKEN_CLASS, Sequences, TaskChoice, TaskInfo
-from bench.tasks.readers.options import ITEMS_OPTIONS, fewest_tokens
+from bench.tasks.readers.generate import ITEMS_OPTIONS, drawn, fewest_tokens, generate_splits, smallest_id_type
 from models.layers.options import Option
 
+QUERIES_PER_KEY = 2
 MAX_SYMBOLS = 4096
 """Largest number of keys or values.
 
@@ -35,7 +38,13 @@ OPTIONS = (*ITEMS_OPTIONS, Option("keys", 64, low=1, high=MAX_SYMBOLS), Option("
 def info(choice: TaskChoice) -> TaskInfo:
     keys, values = choice.options["keys"], choice.options["values"]
     longest = 4 * keys
-    shortest = fewest_tokens(choice, lambda n: num_bindings(n // 4, keys, values), multiple=4, at_most=longest, raise_option="keys")
+
+    def num_different(num_tokens: int) -> int:
+        """Count the first halves: distinct keys, in order, with any values."""
+        num_values: int = values ** (num_tokens // 4)
+        return math.perm(keys, num_tokens // 4) * num_values
+
+    shortest = fewest_tokens(choice, num_different, multiple=4, at_most=longest, raise_option="keys")
     return TaskInfo(
         name="associative_recall",
         summary="key and value pairs, then keys, each answered with its value",
@@ -55,16 +64,21 @@ def info(choice: TaskChoice) -> TaskInfo:
     )
 
 
-def num_bindings(pairs: int, keys: int, values: int) -> int:
-    """Count the different first halves: distinct keys, in order, with any values."""
-    num_values: int = values**pairs
-    return math.perm(keys, pairs) * num_values
-
-
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
     """Generate ids `(items, num_tokens)` and the answers of the second half."""
-    from bench.tasks.readers.bindings import bindings
-    from bench.tasks.readers.generate import generate_splits
+    keys, values, pairs = choice.options["keys"], choice.options["values"], num_tokens // 4
 
-    draw = bindings(num_tokens=num_tokens, keys=choice.options["keys"], values=choice.options["values"])
+    def draw(generator: np.random.Generator, num_items: int) -> Split:
+        shuffled = generator.permuted(np.tile(np.arange(keys, dtype=np.int16), (num_items, 1)), axis=1)
+        bound_keys = shuffled[:, :pairs] + values
+        bound_values = generator.integers(values, size=(num_items, pairs))
+        asked = generator.permuted(np.tile(np.arange(pairs), (num_items, QUERIES_PER_KEY)), axis=1)
+        inputs = np.empty((num_items, num_tokens), dtype=smallest_id_type(keys + values))
+        inputs[:, 0 : 2 * pairs : 2] = bound_keys
+        inputs[:, 1 : 2 * pairs : 2] = bound_values
+        inputs[:, 2 * pairs :] = np.take_along_axis(bound_keys, asked, axis=1)
+        targets = np.full((num_items, num_tokens), IGNORED, dtype=np.int64)
+        targets[:, 2 * pairs :] = np.take_along_axis(bound_values, asked, axis=1)
+        return drawn(inputs, targets)
+
     return generate_splits(choice, num_tokens=num_tokens, draw=draw)

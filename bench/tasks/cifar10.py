@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bench.tasks import Place, Splits
 from bench.tasks._info import Images, TaskChoice, TaskInfo
-from bench.tasks.readers.images import ITEMS_OPTION, load_cifar, require_files, subset_info, subset_splits
+from bench.tasks.readers.images import ITEMS_OPTION, load_cifar, require_files, subset_info
 
 FOLDER = "cifar-10-batches-py"
 FILES = (*(f"data_batch_{part}" for part in range(1, 6)), "test_batch", "batches.meta")
@@ -40,4 +40,4 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
     The option `items` limits the training images. Raises RequestError if files are missing or do not match their checksums.
     """
     require_data(choice, place)
-    return subset_splits(choice, INFO, load_cifar(INFO.name, "CIFAR10", place, FOLDER))
+    return load_cifar(choice, INFO, "CIFAR10", place, FOLDER)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bench.tasks import Place, Splits
 from bench.tasks._info import Images, TaskChoice, TaskInfo
-from bench.tasks.readers.images import ITEMS_OPTION, load_cifar, require_files, subset_info, subset_splits
+from bench.tasks.readers.images import ITEMS_OPTION, load_cifar, require_files, subset_info
 
 FOLDER = "cifar-100-python"
 FILES = ("train", "test", "meta")
@@ -40,4 +40,4 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
     The option `items` limits the training images. Raises RequestError if files are missing or do not match their checksums.
     """
     require_data(choice, place)
-    return subset_splits(choice, INFO, load_cifar(INFO.name, "CIFAR100", place, FOLDER))
+    return load_cifar(choice, INFO, "CIFAR100", place, FOLDER)

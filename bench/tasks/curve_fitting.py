@@ -18,17 +18,19 @@ hundredths. Test items never occur in training.
 
 from __future__ import annotations
 
-from bench.tasks import Place, Splits
-from bench.tasks._info import TOKEN_VALUE, Regression, Sequences, TaskChoice, TaskInfo
-from bench.tasks.readers.options import ITEMS_OPTIONS
+import numpy as np
+
+from bench.tasks import Place, Split, Splits
+from bench.tasks._info import TOKEN_VALUE, Sequences, TaskChoice, TaskInfo
+from bench.tasks.readers.generate import ITEMS_OPTIONS, Array, drawn, generate_splits
 from models.layers.options import Option
 
+END = 5.0
+"""Points lie in [0, END)."""
 OPTIONS = (*ITEMS_OPTIONS, Option("noise_percent", 50))
 
 
 def info(choice: TaskChoice) -> TaskInfo:
-    from bench.tasks.readers.curve import curve
-
     return TaskInfo(
         name="curve_fitting",
         summary="regression of y = 2 sin x + x^0.8 from noisy points",
@@ -40,14 +42,27 @@ def info(choice: TaskChoice) -> TaskInfo:
         num_train=choice.options["items"],
         num_test=choice.options["test_items"],
         score_name="r2",
-        regression=Regression(x=0, y=1, curve=curve),
+        curve=curve,
     )
+
+
+def curve(x: Array) -> Array:
+    return np.asarray(2 * np.sin(x) + x**0.8)
 
 
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
     """Generate vectors `(items, num_tokens, 3)` and the answers of the second half."""
-    from bench.tasks.readers.curve import noisy_points
-    from bench.tasks.readers.generate import generate_splits
+    half, noise = num_tokens // 2, choice.options["noise_percent"] / 100
 
-    draw = noisy_points(num_tokens=num_tokens, noise=choice.options["noise_percent"] / 100)
+    def draw(generator: np.random.Generator, num_items: int) -> Split:
+        x = generator.random((num_items, num_tokens)) * END
+        y = curve(x)
+        inputs = np.zeros((num_items, num_tokens, 3), dtype=np.float32)
+        inputs[..., 0] = x
+        inputs[:, :half, 1] = y[:, :half] + noise * generator.standard_normal((num_items, half))
+        inputs[:, half:, 2] = 1
+        targets = np.full((num_items, num_tokens), np.nan, dtype=np.float32)
+        targets[:, half:] = y[:, half:]
+        return drawn(inputs, targets)
+
     return generate_splits(choice, num_tokens=num_tokens, draw=draw)

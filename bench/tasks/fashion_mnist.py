@@ -8,16 +8,18 @@ uint8. 28 pixels divide into grids of 1, 2, 4, 7, 14 and 28 patches per side; wi
 from __future__ import annotations
 
 import gzip
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from bench.spec import RequestError
 from bench.tasks import Place, Split, Splits
 from bench.tasks._info import Images, TaskChoice, TaskInfo
-from bench.tasks.readers.images import ITEMS_OPTION, reading_errors, require_files, splits_of, subset_info, subset_splits
+from bench.tasks.readers.images import ITEMS_OPTION, reading_errors, require_files, subset_info, subset_splits
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FOLDER = "FashionMNIST/raw"
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
@@ -48,46 +50,39 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
     The option `items` limits the training images. Raises RequestError if files are missing or damaged.
     """
     require_data(choice, place)
-    with reading_errors(INFO.name, place, FOLDER), _plain_files(place) as root:
-        train, test = (_split(root, is_train=is_train, download=place.download) for is_train in (True, False))
-    return subset_splits(choice, INFO, splits_of(INFO.name, train, test))
-
-
-def _split(root: Path, *, is_train: bool, download: bool) -> Split:
     from torchvision.datasets import FashionMNIST
 
-    stored = FashionMNIST(root, train=is_train, download=download)
-    if len(stored.data) != len(stored.targets):
-        raise ValueError(f"{len(stored.data)} images have {len(stored.targets)} labels")
-    return Split(inputs=stored.data[:, None], targets=stored.targets)
-
-
-@contextmanager
-def _plain_files(place: Place) -> Iterator[Path]:
-    """Yield a root folder whose `FOLDER` holds uncompressed files, as torchvision requires.
-
-    The root is the data root if its files are uncompressed, or if downloads are allowed: torchvision then unpacks there, and downloads missing or
-    damaged files. Otherwise it is a temporary folder, because the data root may be read-only.
-    """
     root = place.folder(INFO.name)
-    if place.download or all((root / FOLDER / name).is_file() for name in FILES):
-        yield root
-        return
-    with tempfile.TemporaryDirectory() as temporary:
-        (Path(temporary) / FOLDER).mkdir(parents=True)
-        for name in FILES:
-            _copy_plain(root / FOLDER / name, Path(temporary) / FOLDER / name)
-        yield Path(temporary)
+    with reading_errors(INFO.name, place, FOLDER):
+        if place.download:
+            FashionMNIST(root, download=True)
+        images, labels, test_images, test_labels = (_read(root / FOLDER / name) for name in FILES)
+        train, test = _split(images, labels), _split(test_images, test_labels)
+    return subset_splits(choice, INFO, train, test)
 
 
-def _copy_plain(source: Path, target: Path) -> None:
-    if source.is_file():
-        shutil.copyfile(source, target)
-        return
-    packed = source.with_name(f"{source.name}.gz")
-    _require_published(packed)
-    with gzip.open(packed) as stream, target.open("wb") as plain:
-        shutil.copyfileobj(stream, plain)
+def _split(images: Tensor, labels: Tensor) -> Split:
+    if len(images) != len(labels):
+        raise ValueError(f"{len(images)} images have {len(labels)} labels")
+    return Split(inputs=images[:, None], targets=labels.long())
+
+
+def _read(plain: Path) -> Tensor:
+    """Read a file in the IDX format, or its packed form: torchvision would unpack it into the data root, which may be read-only.
+
+    The format: three bytes, the number of axes, the size of each axis as a big-endian int32, the values as uint8.
+    """
+    import torch
+
+    if plain.is_file():
+        stored = plain.read_bytes()
+    else:
+        packed = plain.with_name(f"{plain.name}.gz")
+        _require_published(packed)
+        stored = gzip.decompress(packed.read_bytes())
+    num_axes = stored[3]
+    sizes = np.frombuffer(stored, ">i4", num_axes, offset=4).tolist()
+    return torch.frombuffer(bytearray(stored), dtype=torch.uint8, offset=4 + 4 * num_axes).view(sizes)
 
 
 def _require_published(packed: Path) -> None:

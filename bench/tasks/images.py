@@ -64,7 +64,7 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
     """
     require_data(choice, place)
     splits = {name: _read(choice, folder, _side(choice)) for name, folder in _split_folders(choice).items()}
-    return splits_of(choice.text, splits["train"], splits["test"], splits.get("validation"))
+    return splits_of(splits["train"], splits["test"], splits.get("validation"))
 
 
 def _side(choice: TaskChoice) -> int:

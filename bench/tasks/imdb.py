@@ -13,7 +13,7 @@ from pathlib import Path
 from bench.spec import RequestError
 from bench.tasks import Place, Splits
 from bench.tasks._info import Sequences, TaskChoice, TaskInfo
-from bench.tasks.readers.text import Texts, TextSplits, info_with_tokens, read_json_lines, require_counts, require_tokenizer, to_splits
+from bench.tasks.readers.text import Texts, TextSplits, info_with_tokens, published_splits, read_json_lines, require_tokenizer
 from bench.tasks.readers.tokenise import BYTE_VOCAB_SIZE, TOKEN_OPTIONS
 
 OPTIONS = TOKEN_OPTIONS
@@ -46,10 +46,8 @@ def require_data(choice: TaskChoice, place: Place) -> None:
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
     require_data(choice, place)
     root = place.folder("imdb")
-    train, test = (read_reviews(source(root, part)) for part in PARTS)
-    read = TextSplits(train=train, test=test)
-    require_counts(INFO, read, source(root, "train").parent)
-    return to_splits(read, options=choice.options, num_tokens=num_tokens)
+    read = TextSplits(**{part: read_reviews(source(root, part)) for part in PARTS})
+    return published_splits(INFO, read, source(root, "train").parent, choice, num_tokens=num_tokens)
 
 
 def source(root: Path, part: str) -> Path:

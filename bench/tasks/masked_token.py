@@ -19,7 +19,7 @@ import dataclasses
 from bench import catalog
 from bench.spec import RequestError
 from bench.tasks import Place, Split, Splits
-from bench.tasks._info import CLASS, TOKEN_CLASS, Sequences, TaskChoice, TaskInfo, choose
+from bench.tasks._info import TOKEN_CLASS, Sequences, TaskChoice, TaskInfo, choose, info_of
 from bench.tasks.readers.tokenise import TOKEN_OPTIONS
 from models.layers.options import Option
 
@@ -82,7 +82,6 @@ def text_task(choice: TaskChoice) -> TaskChoice:
 
 def _facts(nested: TaskChoice) -> tuple[TaskInfo, int]:
     """Return the text task's facts and vocabulary size."""
-    facts: TaskInfo = catalog.load("tasks", nested.name).info(nested)
+    facts = info_of(nested.text)
     assert isinstance(facts.reads, Sequences)
-    assert facts.answers == CLASS
     return facts, facts.reads.vocab_size

@@ -16,11 +16,10 @@ from bench.tasks.readers.text import (
     Texts,
     TextSplits,
     info_with_tokens,
+    published_splits,
     read_lines,
-    require_counts,
     require_files,
     require_tokenizer,
-    to_splits,
 )
 from bench.tasks.readers.tokenise import BYTE_VOCAB_SIZE, TOKEN_OPTIONS
 
@@ -56,8 +55,7 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
     folder = place.folder("sst2") / "sst2"
     train, validation, test = (read_phrases(folder / name) for name in FILES)
     read = TextSplits(train=train, validation=validation, test=test)
-    require_counts(INFO, read, folder)
-    return to_splits(read, options=choice.options, num_tokens=num_tokens)
+    return published_splits(INFO, read, folder, choice, num_tokens=num_tokens)
 
 
 def read_phrases(path: Path) -> Texts:

@@ -8,7 +8,6 @@ csv fields may be quoted, tsv fields are read literally.
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 
 from bench.tasks import Place, Splits
@@ -27,19 +26,17 @@ def info(choice: TaskChoice) -> TaskInfo:
 
     Raises RequestError if the file is missing or does not match the options.
     """
-    path = file_of(choice)
-    changed_ns = path.stat().st_mtime_ns if path.is_file() else 0
-    num_classes, num_train, num_validation, num_test = _counts(path, changed_ns, *_columns(choice))
+    read, classes = _read(choice)
     return TaskInfo(
         name="text",
-        summary=f"the texts of {path.name}, {num_classes} classes",
-        source=str(path),
+        summary=f"the texts of {Path(choice.argument).name}, {len(classes)} classes",
+        source=str(Path(choice.argument).expanduser()),
         reads=Sequences(vocab_size=require_tokens(choice.options)),
-        num_classes=num_classes,
-        chance=1 / num_classes,
-        num_train=num_train,
-        num_validation=num_validation,
-        num_test=num_test,
+        num_classes=len(classes),
+        chance=1 / len(classes),
+        num_train=len(read.train.texts),
+        num_validation=len(read.validation.texts) if read.validation else 0,
+        num_test=len(read.test.texts),
     )
 
 
@@ -53,29 +50,9 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
 
     The task names its file, so no data folder is needed.
     """
-    require_tokenizer(choice)
-    read, _ = _read(file_of(choice), *_columns(choice))
-    return to_splits(read, options=choice.options, num_tokens=num_tokens)
+    return to_splits(_read(choice)[0], options=choice.options, num_tokens=num_tokens)
 
 
-def file_of(choice: TaskChoice) -> Path:
-    return Path(choice.argument).expanduser()
-
-
-def _columns(choice: TaskChoice) -> tuple[str, str]:
-    return str(choice.options["text_column"]), str(choice.options["label_column"])
-
-
-def _read(path: Path, text_column: str, label_column: str) -> tuple[TextSplits, tuple[str, ...]]:
-    return read_text_table(path, text_column=text_column, label_column=label_column)
-
-
-@functools.lru_cache(maxsize=64)
-def _counts(path: Path, changed_ns: int, text_column: str, label_column: str) -> tuple[int, int, int, int]:
-    """Count classes and items per split.
-
-    `changed_ns` makes the cache notice a rewritten file.
-    """
-    read, classes = _read(path, text_column, label_column)
-    num_validation = len(read.validation.texts) if read.validation else 0
-    return len(classes), len(read.train.texts), num_validation, len(read.test.texts)
+def _read(choice: TaskChoice) -> tuple[TextSplits, tuple[str, ...]]:
+    columns = {name: str(choice.options[name]) for name in ("text_column", "label_column")}
+    return read_text_table(Path(choice.argument).expanduser(), **columns)

@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.spec import RequestError
 from bench.tasks import Place, Splits
 from bench.tasks._info import Sequences, TaskChoice, TaskInfo
-from bench.tasks.readers.text import Texts, TextSplits, info_with_tokens, require_counts, require_files, require_tokenizer, to_splits
+from bench.tasks.readers.text import Texts, TextSplits, info_with_tokens, published_splits, require_files, require_tokenizer
 from bench.tasks.readers.tokenise import BYTE_VOCAB_SIZE, TOKEN_OPTIONS
 
 OPTIONS = TOKEN_OPTIONS
@@ -43,8 +43,7 @@ def require_data(choice: TaskChoice, place: Place) -> None:
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
     require_data(choice, place)
     read = TextSplits(train=read_questions(folder(place) / TRAIN_FILE), test=read_questions(folder(place) / TEST_FILE))
-    require_counts(INFO, read, folder(place))
-    return to_splits(read, options=choice.options, num_tokens=num_tokens)
+    return published_splits(INFO, read, folder(place), choice, num_tokens=num_tokens)
 
 
 def folder(place: Place) -> Path:

@@ -10,9 +10,10 @@ import torch
 from bench.measure.model import config_of, num_data_tokens_of
 from bench.serialize import ID_LENGTH
 from bench.spec import NO_TEACHER, ModelSpec, Recipe
-from bench.tasks import Splits, load_splits
+from bench.tasks import Split, Splits, load_splits
 from bench.tasks._info import Generation, Images, info_of
-from bench.training.reading import Examples, Reader, build_reader, examples_of, split_validation
+from bench.training.augment import Augmentation
+from bench.training.reading import Reader, split_validation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,9 +27,9 @@ class TrainingData:
     `data_id`: digest of the task's data, equal for equal data.
     """
 
-    learned: Examples
-    held_out: Examples
-    test: Examples
+    learned: Split
+    held_out: Split
+    test: Split
     reader: Reader
     answers: str
     num_classes: int = 0
@@ -54,19 +55,19 @@ def load_training_data(model: ModelSpec, task: str, recipe: Recipe, *, seed: int
         raise ValueError(f"task {task} needs {interface}, the model was built for {model.interface}")
     patch_side = info.reads.patch_side(model.shape.seq_len, pool) if isinstance(info.reads, Images) else None
     splits = load_splits(task, num_tokens=num_data_tokens_of(model))
-    reader = build_reader(splits, patch_side=patch_side, augment=recipe.augment, num_classes=info.num_classes, magnitude=recipe.magnitude)
-    learned = examples_of(splits.train)
+    whole = Reader(patch_side=patch_side, mean=splits.mean, spread=splits.spread)
+    augmentation = Augmentation(recipe.augment, num_classes=info.num_classes, magnitude=recipe.magnitude) if recipe.augment else None
+    reader = replace(whole, augmentation=augmentation)
+    learned = splits.train
     if splits.validation is not None:
-        held_out = examples_of(splits.validation)
+        held_out = splits.validation
     else:
         learned, held_out = split_validation(learned, recipe.validation_fraction, torch.Generator().manual_seed(seed))
-    test = examples_of(splits.test)
-    whole = Reader(patch_side=reader.patch_side, mean=reader.mean, spread=reader.spread)
     return TrainingData(
         # a teacher needs whole images to augment, even if its student does not
         learned=reader.prepare(learned) if recipe.teacher == NO_TEACHER else learned,
         held_out=whole.prepare(held_out),
-        test=whole.prepare(test),
+        test=whole.prepare(splits.test),
         reader=reader,
         answers=info.answers,
         num_classes=info.num_classes,

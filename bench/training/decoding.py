@@ -11,10 +11,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from bench.tasks import IGNORED
+from bench.tasks import IGNORED, Split
 from bench.tasks._info import Generation
 from bench.training.objective import Scores, join, judge
-from bench.training.reading import Batch, Examples, Reader
+from bench.training.reading import Batch, Reader
 
 MAX_SAMPLED = 500
 """Largest number of training or validation items to decode.
@@ -48,7 +48,7 @@ def generate(call: Callable[..., Tensor], batch: Batch, generation: Generation) 
     return outputs
 
 
-def decoded_sample(examples: Examples, generation: Generation | None) -> Examples:
+def decoded_sample(examples: Split, generation: Generation | None) -> Split:
     """Return all items, or the first `MAX_SAMPLED` if answers are generated."""
     if generation is None or len(examples) <= MAX_SAMPLED:
         return examples
@@ -62,7 +62,7 @@ MAX_TOKENS = 65_536
 @torch.no_grad()
 def score(
     model: nn.Module,
-    examples: Examples,
+    examples: Split,
     reader: Reader,
     answers: str,
     forward: Callable[..., Tensor] | None = None,

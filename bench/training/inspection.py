@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bench.tasks._info import Regression
 from bench.training.curve_fits import Fit
 from bench.training.data import TrainingData
 from bench.training.weight_maps import POSITIONS, LayerMixing, TokenLayout, reduce_layer
@@ -66,11 +66,10 @@ def mixing_of(model: nn.Module, data: TrainingData, layout: TokenLayout) -> dict
 
 
 @torch.no_grad()
-def fit_of(model: nn.Module, data: TrainingData, regression: Regression) -> Fit | None:
+def fit_of(model: nn.Module, data: TrainingData, curve: Callable[[NDArray[Any]], NDArray[Any]]) -> Fit | None:
     """Return the model's predictions for the first test item, with its points.
 
-    None if an answer is not finite. The task must ask for values at tokens; `regression` holds the indices of x and y in their vectors. Leaves the
-    model in evaluation mode.
+    None if an answer is not finite. The task must ask for values at tokens and have a curve (`TaskInfo.curve`). Leaves the model in evaluation mode.
     """
     batch = data.reader.read(data.test.select(torch.zeros(1, dtype=torch.int64)))
     device = _device_of(model)
@@ -82,7 +81,7 @@ def fit_of(model: nn.Module, data: TrainingData, regression: Regression) -> Fit 
     is_observed = ~is_asked if batch.valid is None else ~is_asked & batch.valid[0]
     if not bool(prediction[is_asked].isfinite().all()):
         return None
-    x, y = vectors[:, regression.x], vectors[:, regression.y]
+    x, y = vectors[:, 0], vectors[:, 1]
     curve_x = np.linspace(float(x.min()), float(x.max()), CURVE_POINTS)
     return Fit(
         observed_x=tuple(x[is_observed].tolist()),
@@ -91,7 +90,7 @@ def fit_of(model: nn.Module, data: TrainingData, regression: Regression) -> Fit 
         truth=tuple(truth[is_asked].tolist()),
         prediction=tuple(prediction[is_asked].tolist()),
         curve_x=tuple(curve_x.tolist()),
-        curve_y=tuple(regression.curve(curve_x).tolist()),
+        curve_y=tuple(curve(curve_x).tolist()),
     )
 
 

@@ -112,11 +112,8 @@ def train(
     `scores_test`: whether to score the test items, once, with the best weights.
     `teacher`: required if the recipe has a teacher (`bench.training.distillation` trains it).
 
-    Raises DivergedError naming the epoch, ValueError for a recipe without epochs or items per batch, or if teacher and recipe do not match.
+    Raises DivergedError naming the epoch, ValueError if teacher and recipe do not match.
     """
-    for name in ("epochs", "batch_size", "accumulate"):
-        if getattr(recipe, name) < 1:
-            raise ValueError(f"{name} must be at least 1, not {getattr(recipe, name)}")
     if (recipe.teacher != NO_TEACHER) != (teacher is not None):
         raise ValueError(f"teacher must be given if and only if the recipe has one; recipe.teacher is {recipe.teacher!r}")
     torch.manual_seed(seed)

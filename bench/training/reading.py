@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from bench.tasks import Split, Splits
-from bench.training.augment import RANDAUGMENT_MAGNITUDE, Augmentation
+from bench.tasks import Split
+from bench.training.augment import Augmentation
 from models.layers.patches import cut_patches
 
 WHOLE_IMAGE_BYTES = 4 << 30
@@ -48,7 +48,7 @@ class Reader:
     spread: Tensor | None = None
     augmentation: Augmentation | None = None
 
-    def learn(self, examples: Examples) -> Batch:
+    def learn(self, examples: Split) -> Batch:
         """Return a training batch, with the augmentation, if any."""
         if self.patch_side is None or self.augmentation is None or examples.inputs.ndim != 4:
             return self.read(examples)
@@ -56,7 +56,7 @@ class Reader:
         images, targets = self.augmentation.after(images, examples.targets)
         return Batch(data=_patches(images, self.patch_side), valid=None, targets=targets)
 
-    def read(self, examples: Examples) -> Batch:
+    def read(self, examples: Split) -> Batch:
         """Return a batch without augmentation; inputs that are already patches pass unchanged."""
         inputs = examples.inputs
         if self.patch_side is not None and inputs.ndim == 4:
@@ -64,14 +64,14 @@ class Reader:
         data = inputs if inputs.is_floating_point() else inputs.long()
         return Batch(data=data, valid=_valid_tokens(examples), targets=examples.targets)
 
-    def prepare(self, examples: Examples) -> Examples:
+    def prepare(self, examples: Split) -> Split:
         """Cut small images into patches once, unless augmentation changes them."""
         is_small = examples.inputs.nelement() * 4 <= WHOLE_IMAGE_BYTES
         if self.patch_side is None or self.augmentation is not None or not is_small:
             return examples
         chunks = zip(examples.inputs.split(CHUNK_ITEMS), examples.targets.split(CHUNK_ITEMS), strict=True)
-        parts = [self.read(Examples(inputs=inputs, targets=targets)).data for inputs, targets in chunks]
-        return Examples(inputs=torch.cat(parts), targets=examples.targets)
+        parts = [self.read(Split(inputs=inputs, targets=targets)).data for inputs, targets in chunks]
+        return Split(inputs=torch.cat(parts), targets=examples.targets)
 
     def to(self, device: str) -> Reader:
         mean, spread = (None if tensor is None else tensor.to(device) for tensor in (self.mean, self.spread))
@@ -88,25 +88,12 @@ class Reader:
         return (scaled - self.mean[:, None, None]) / self.spread[:, None, None]
 
 
-def build_reader(
-    splits: Splits, *, patch_side: int | None, augment: tuple[str, ...], num_classes: int, magnitude: int = RANDAUGMENT_MAGNITUDE
-) -> Reader:
-    """Build a reader.
-
-    Raises ValueError for augmentation of data that are not images.
-    """
-    if augment and patch_side is None:
-        raise ValueError(f"augment={'+'.join(augment)} needs images; this task has none")
-    augmentation = Augmentation(augment, num_classes=num_classes, magnitude=magnitude) if augment else None
-    return Reader(patch_side=patch_side, mean=splits.mean, spread=splits.spread, augmentation=augmentation)
-
-
 def _patches(images: Tensor, side: int) -> Tensor:
     """Cut images into patches that are contiguous in memory."""
     return cut_patches(images, side).contiguous()  # with one pixel per patch, the cut is a strided view
 
 
-def _valid_tokens(examples: Examples) -> Tensor | None:
+def _valid_tokens(examples: Split) -> Tensor | None:
     """Mark the first `lengths` tokens of each item, `(batch, tokens)` bool."""
     if examples.lengths is None:
         return None
@@ -114,35 +101,7 @@ def _valid_tokens(examples: Examples) -> Tensor | None:
     return positions < examples.lengths[:, None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Examples:
-    """Items as in `bench.tasks.Split`, in the task's own compact types.
-
-    `inputs`, `targets`, `lengths`: `(items, ...)`.
-    """
-
-    inputs: Tensor
-    targets: Tensor
-    lengths: Tensor | None = None
-
-    def __len__(self) -> int:
-        return len(self.targets)
-
-    def to(self, device: str | torch.device) -> Examples:
-        lengths = None if self.lengths is None else self.lengths.to(device)
-        return Examples(inputs=self.inputs.to(device), targets=self.targets.to(device), lengths=lengths)
-
-    def select(self, chosen: Tensor) -> Examples:
-        """Return the items at `chosen`, a mask or indices."""
-        lengths = None if self.lengths is None else self.lengths[chosen]
-        return Examples(inputs=self.inputs[chosen], targets=self.targets[chosen], lengths=lengths)
-
-
-def examples_of(split: Split) -> Examples:
-    return Examples(inputs=split.inputs, targets=split.targets, lengths=split.lengths)
-
-
-def split_validation(examples: Examples, fraction: float, generator: torch.Generator) -> tuple[Examples, Examples]:
+def split_validation(examples: Split, fraction: float, generator: torch.Generator) -> tuple[Split, Split]:
     """Split items into (training, validation), both in stored order.
 
     Validation items are `fraction` of the items, drawn at random, at least one and never all. If items have one class each, the draw is per class.

@@ -7,10 +7,10 @@ import pytest
 from bench.metrics import accuracy, tuning
 from bench.planning.tuning import TRIAL_SEED_OFFSET
 from bench.spec import Job, Recipe, Record, Settings
+from bench.tasks import Split
 from bench.tasks._info import info_of
 from bench.training import loop
 from bench.training.objective import Scores
-from bench.training.reading import Examples
 from tests.made_jobs import small_job, small_model, small_record
 
 TASK = "copy+symbols=8+items=300+test_items=40"
@@ -28,7 +28,7 @@ def test_a_trial_scores_validation_and_leaves_the_test_items_alone(monkeypatch: 
     scored: list[int] = []
     score = loop.Training.score
 
-    def score_and_note(training: loop.Training, examples: Examples) -> Scores:
+    def score_and_note(training: loop.Training, examples: Split) -> Scores:
         assert examples is not training.data.test
         scored.append(len(examples))
         return score(training, examples)

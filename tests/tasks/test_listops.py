@@ -10,7 +10,7 @@ import pytest
 from bench.spec import RequestError
 from bench.tasks import Split, load_splits
 from bench.tasks._info import info_of
-from bench.tasks.readers.expressions import TOKENS
+from bench.tasks.listops import TOKENS
 
 SMALL = "listops+items=600+test_items=200"
 OPERATIONS: dict[str, Callable[[list[int]], int]] = {

@@ -11,13 +11,14 @@ from torch import Tensor, nn
 
 from bench.measure.model import build_model
 from bench.spec import ModelSpec, Recipe
+from bench.tasks import Split
 from bench.tasks._info import CLASS
 from bench.training.augment import Augmentation
 from bench.training.checkpoint import Checkpoint
 from bench.training.data import TrainingData
 from bench.training.distillation import train_with_teacher
 from bench.training.loop import Training, TrainResult
-from bench.training.reading import Examples, Reader
+from bench.training.reading import Reader
 from models.layers.shape import Interface, Shape
 
 NUM_CLASSES, SIDE, PATCH_SIDE = 3, 8, 4
@@ -29,10 +30,10 @@ RECIPE = Recipe(epochs=2, batch_size=8, learning_rate=1e-2)
 IDENTITY: dict[str, str | int] = {"subject": "a training", "threads": 1}
 
 
-def made_images(num_items: int, seed: int) -> Examples:
+def made_images(num_items: int, seed: int) -> Split:
     generator = torch.Generator().manual_seed(seed)
     images = torch.randint(0, 256, (num_items, 3, SIDE, SIDE), dtype=torch.uint8, generator=generator)
-    return Examples(inputs=images, targets=torch.arange(num_items) % NUM_CLASSES)
+    return Split(inputs=images, targets=torch.arange(num_items) % NUM_CLASSES)
 
 
 def made_data(augment: tuple[str, ...] = ()) -> TrainingData:

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from bench.spec import Recipe
-from bench.tasks import IGNORED
+from bench.tasks import IGNORED, Split
 from bench.tasks._info import CLASS, TOKEN_CLASS, TOKEN_VALUE
 from bench.training.data import TrainingData
 from bench.training.loop import train
-from bench.training.reading import Examples, Reader
+from bench.training.reading import Reader
 
 NUM_TOKENS, NUM_CLASSES = 6, 3
 
@@ -29,16 +29,16 @@ class PerToken(nn.Module):
         return outputs.mean(dim=1) if self.answers == CLASS else outputs
 
 
-def made_examples(num_items: int, answers: str, seed: int) -> Examples:
+def made_examples(num_items: int, answers: str, seed: int) -> Split:
     """At tokens, one answer of the first items is asked for and all of the last: batches weigh unequally."""
     generator = torch.Generator().manual_seed(seed)
     inputs = torch.randn(num_items, NUM_TOKENS, 4, generator=generator)
     if answers == CLASS:
-        return Examples(inputs=inputs, targets=inputs[:, 0, :NUM_CLASSES].argmax(-1))
+        return Split(inputs=inputs, targets=inputs[:, 0, :NUM_CLASSES].argmax(-1))
     unasked = torch.arange(NUM_TOKENS) > (torch.arange(num_items) * NUM_TOKENS // num_items)[:, None]
     if answers == TOKEN_CLASS:
-        return Examples(inputs=inputs, targets=inputs[..., :NUM_CLASSES].argmax(-1).masked_fill(unasked, IGNORED))
-    return Examples(inputs=inputs, targets=inputs.sum(-1).masked_fill(unasked, float("nan")))
+        return Split(inputs=inputs, targets=inputs[..., :NUM_CLASSES].argmax(-1).masked_fill(unasked, IGNORED))
+    return Split(inputs=inputs, targets=inputs.sum(-1).masked_fill(unasked, float("nan")))
 
 
 def trained_weights(answers: str, num_items: int, batch_size: int, accumulate: int) -> tuple[Tensor, float]:

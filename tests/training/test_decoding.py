@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from bench.measure.model import build_model
 from bench.spec import ModelSpec, Recipe
-from bench.tasks import IGNORED
+from bench.tasks import IGNORED, Split
 from bench.tasks._info import TOKEN_CLASS, Generation, info_of
 from bench.training import decoding
 from bench.training.data import load_training_data
 from bench.training.decoding import generate, score
 from bench.training.loop import train
-from bench.training.reading import Batch, Examples, Reader
+from bench.training.reading import Batch, Reader
 from models.layers.shape import Shape
 
 SYMBOLS, BLANK, START = 6, 6, 7
@@ -28,16 +28,16 @@ def answering(tokens: Tensor) -> Tensor:
     return nn.functional.one_hot(tokens.where(tokens < SYMBOLS, 0), SYMBOLS).float()
 
 
-def copied(shown: Tensor) -> Examples:
+def copied(shown: Tensor) -> Split:
     """Sources and, shifted, the same as what is asked for."""
     half = shown.shape[1]
     inputs = torch.cat([shown, torch.full((len(shown), 1), START), shown[:, :-1]], dim=1)
     targets = torch.cat([torch.full((len(shown), half), IGNORED), shown], dim=1)
-    return Examples(inputs=inputs, targets=targets)
+    return Split(inputs=inputs, targets=targets)
 
 
 @pytest.fixture
-def examples() -> Examples:
+def examples() -> Split:
     """No two neighbours are alike, and none is the first class."""
     return copied(torch.tensor([[1, 2, 3, 4], [5, 1, 4, 2], [2, 4, 1, 3]]))
 
@@ -53,11 +53,11 @@ class Calls:
         return answering(self.answer(data))
 
 
-def batch_of(examples: Examples) -> Batch:
+def batch_of(examples: Split) -> Batch:
     return Reader().read(examples)
 
 
-def test_a_model_that_looks_back_by_half_the_tokens_is_called_once_per_token_and_right(examples: Examples) -> None:
+def test_a_model_that_looks_back_by_half_the_tokens_is_called_once_per_token_and_right(examples: Split) -> None:
     model = Calls(lambda data: data.roll(4, dims=1))
     batch = batch_of(examples)
     outputs = generate(model, batch, GENERATION)
@@ -69,7 +69,7 @@ def test_a_model_that_looks_back_by_half_the_tokens_is_called_once_per_token_and
     assert [shown[0].tolist() for shown in model.shown] == [first[: 5 + place] + [BLANK] * (3 - place) for place in range(4)]
 
 
-def test_reading_the_answers_that_training_shows_is_of_no_use(examples: Examples) -> None:
+def test_reading_the_answers_that_training_shows_is_of_no_use(examples: Split) -> None:
     """The token after each is its answer: all but the last are right when the right ones are shown, and none when they are generated."""
 
     def peek(data: Tensor) -> Tensor:
@@ -81,28 +81,28 @@ def test_reading_the_answers_that_training_shows_is_of_no_use(examples: Examples
     assert not (generated == examples.targets[:, 4:]).any()
 
 
-def test_what_was_answered_is_read_next(examples: Examples) -> None:
+def test_what_was_answered_is_read_next(examples: Split) -> None:
     """Each answer is one more than the token read, 1 after the start symbol: a chain that the right answers would break."""
     counting = Calls(lambda data: torch.where(data == START, 1, data + 1))
     assert generate(counting, batch_of(examples), GENERATION).argmax(dim=-1)[:, 4:].tolist() == [[1, 2, 3, 4]] * 3
 
 
-def test_nothing_is_generated_beyond_the_last_token_asked_for(examples: Examples) -> None:
+def test_nothing_is_generated_beyond_the_last_token_asked_for(examples: Split) -> None:
     targets = examples.targets.clone()
     targets[:, 6:] = IGNORED
     targets[0, 5:] = IGNORED
     model = Calls(lambda data: data.roll(4, dims=1))
-    outputs = generate(model, batch_of(Examples(inputs=examples.inputs, targets=targets)), GENERATION)
+    outputs = generate(model, batch_of(Split(inputs=examples.inputs, targets=targets)), GENERATION)
     assert len(model.shown) == 2
     assert torch.equal(outputs.argmax(dim=-1)[:, 4:6], examples.targets[:, 4:6])
 
 
-def test_a_part_that_begins_otherwise_is_refused(examples: Examples) -> None:
+def test_a_part_that_begins_otherwise_is_refused(examples: Split) -> None:
     with pytest.raises(ValueError, match="must be the start symbol 9 at token 4"):
         generate(Calls(lambda data: data), batch_of(examples), Generation(start=9, blank=BLANK))
 
 
-def test_scores_are_of_what_was_generated_in_every_batch(examples: Examples, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_are_of_what_was_generated_in_every_batch(examples: Split, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoding, "MAX_ITEMS", 2)
 
     def right_but_for_4(data: Tensor) -> Tensor:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bench.training.reading import Examples, split_validation
+from bench.tasks import Split
+from bench.training.reading import split_validation
 
 
-def numbered(labels: list[int]) -> Examples:
-    """Examples whose input is their own number."""
-    return Examples(inputs=torch.arange(len(labels)), targets=torch.tensor(labels))
+def numbered(labels: list[int]) -> Split:
+    """Items whose input is their own number."""
+    return Split(inputs=torch.arange(len(labels)), targets=torch.tensor(labels))
 
 
 def generator(seed: int) -> torch.Generator:
@@ -43,7 +44,7 @@ def test_a_fraction_outside_0_to_1_is_refused(fraction: float) -> None:
 
 def test_lengths_stay_with_their_items_and_answers_at_tokens_are_drawn_from_as_one() -> None:
     targets = torch.arange(10)[:, None].expand(10, 3)
-    examples = Examples(inputs=torch.arange(10), targets=targets, lengths=torch.arange(10) + 1)
+    examples = Split(inputs=torch.arange(10), targets=targets, lengths=torch.arange(10) + 1)
     learned, held_out = split_validation(examples, 0.2, generator(0))
     assert (len(learned), len(held_out)) == (8, 2)
     for part in (learned, held_out):

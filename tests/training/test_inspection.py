@@ -11,10 +11,10 @@ from torch import nn
 
 from bench.measure.model import build_model
 from bench.spec import ModelSpec, OptionValue
+from bench.tasks import Split
 from bench.training import inspection
 from bench.training.data import TrainingData
 from bench.training.inspection import MAX_ITEMS, mixing_of
-from bench.training.reading import Examples
 from bench.training.weight_maps import POSITIONS, TokenLayout
 from models.layers.embedding import Embedding
 from models.layers.shape import Interface, Shape
@@ -61,9 +61,9 @@ def test_attention_is_the_mean_over_the_first_items() -> None:
     assert np.array_equal(more["attention"][2].maps, first["attention"][2].maps)
 
 
-def followed_by_more(num: int) -> Examples:
+def followed_by_more(num: int) -> Split:
     first, more = made_images(num, 2), made_images(10, 9)
-    return Examples(inputs=torch.cat([first.inputs, more.inputs]), targets=torch.cat([first.targets, more.targets]))
+    return Split(inputs=torch.cat([first.inputs, more.inputs]), targets=torch.cat([first.targets, more.targets]))
 
 
 def test_items_taken_a_few_at_a_time_give_the_same_mean(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_looking_changes_no_weight_and_draws_no_random_number() -> None:
 def made_sequences(lengths: list[int]) -> TrainingData:
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randint(1, 9, (len(lengths), 5), generator=generator)
-    examples = Examples(inputs=inputs, targets=torch.zeros(len(lengths), dtype=torch.int64), lengths=torch.tensor(lengths))
+    examples = Split(inputs=inputs, targets=torch.zeros(len(lengths), dtype=torch.int64), lengths=torch.tensor(lengths))
     return dataclasses.replace(made_data(), test=examples, reader=dataclasses.replace(made_data().reader, patch_side=None))
 
 

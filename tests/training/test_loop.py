@@ -13,29 +13,30 @@ from torch import Tensor, nn
 
 from bench.progress import listening
 from bench.spec import Recipe
+from bench.tasks import Split
 from bench.tasks._info import CLASS
 from bench.training import loop
 from bench.training.data import TrainingData
 from bench.training.loop import DivergedError, TrainResult, train
-from bench.training.reading import Examples, Reader, split_validation
+from bench.training.reading import Reader, split_validation
 
 NUM_CLASSES = 4
 RECIPE = Recipe(epochs=6, batch_size=32, learning_rate=1e-2, validation_fraction=0.2)
 
 
-def clusters(num_items: int, seed: int) -> Examples:
+def clusters(num_items: int, seed: int) -> Split:
     """Points around one corner per class, easy to tell apart; the last feature is the item's own number, scaled down to near nothing."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(num_items) % NUM_CLASSES
     points = 2.0 * torch.eye(8)[labels] + 0.3 * torch.randn(num_items, 8, generator=generator)
-    return Examples(inputs=torch.cat((points, number(num_items, seed)[:, None]), dim=1), targets=labels)
+    return Split(inputs=torch.cat((points, number(num_items, seed)[:, None]), dim=1), targets=labels)
 
 
 def number(num_items: int, seed: int) -> Tensor:
     return (torch.arange(num_items) + 10_000 * seed) * 1e-9
 
 
-def data_of(examples: Examples, test: Examples, fraction: float = 0.2) -> TrainingData:
+def data_of(examples: Split, test: Split, fraction: float = 0.2) -> TrainingData:
     learned, held_out = split_validation(examples, fraction, torch.Generator().manual_seed(0))
     return TrainingData(learned=learned, held_out=held_out, test=test, reader=Reader(), answers=CLASS)
 
@@ -94,9 +95,9 @@ def test_shuffled_labels_train_to_chance() -> None:
     """Labels dealt at random are learned by heart and say nothing of the test items: within five standard deviations of guessing."""
     generator = torch.Generator().manual_seed(5)
 
-    def shuffled(num_items: int) -> Examples:
+    def shuffled(num_items: int) -> Split:
         labels = (torch.arange(num_items) % NUM_CLASSES)[torch.randperm(num_items, generator=generator)]
-        return Examples(inputs=torch.randn(num_items, 9, generator=generator), targets=labels)
+        return Split(inputs=torch.randn(num_items, 9, generator=generator), targets=labels)
 
     recipe = Recipe(epochs=40, batch_size=8, learning_rate=2e-2)
     result = train(build(), data_of(shuffled(80), shuffled(1000), 0.1), recipe, seed=0)
@@ -174,7 +175,7 @@ class Scripted(nn.Module):
 
 def run_script(script: tuple[float, ...], **changes: object) -> tuple[Scripted, TrainResult]:
     model = Scripted(script)
-    examples = Examples(inputs=torch.eye(9)[torch.arange(200) % NUM_CLASSES], targets=torch.arange(200) % NUM_CLASSES)
+    examples = Split(inputs=torch.eye(9)[torch.arange(200) % NUM_CLASSES], targets=torch.arange(200) % NUM_CLASSES)
     recipe = dataclasses.replace(Recipe(epochs=len(script), batch_size=50, learning_rate=0.0), **changes)  # type: ignore[arg-type]
     return model, train(model, data_of(examples, examples), recipe, seed=0)
 
@@ -295,9 +296,3 @@ def test_progress_tells_epoch_loss_and_score_and_nothing_within_the_first_second
     assert "validation" not in told[4]
     assert f"validation {result.epochs[0].validation:.3f}" in told[5]
     assert " left" not in told[-1]  # nothing is left but the scores
-
-
-@pytest.mark.parametrize("field", ["epochs", "batch_size", "accumulate"])
-def test_an_empty_recipe_is_refused(field: str) -> None:
-    with pytest.raises(ValueError, match=f"{field} must be at least 1, not 0"):
-        run(changed(**{field: 0}))

@@ -10,27 +10,27 @@ import torch
 from bench.tasks import Split, Splits
 from bench.training.augment import Augmentation
 from bench.training.data import digest
-from bench.training.reading import Examples, Reader, build_reader
+from bench.training.reading import Reader
 
 MEAN, SPREAD = torch.tensor([0.2, 0.4]), torch.tensor([0.5, 0.25])
 READER = Reader(patch_side=2, mean=MEAN, spread=SPREAD)
 
 
-def made_images(num_items: int = 5) -> Examples:
+def made_images(num_items: int = 5) -> Split:
     images = torch.randint(0, 256, (num_items, 2, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    return Examples(inputs=images, targets=torch.arange(num_items) % 2)
+    return Split(inputs=images, targets=torch.arange(num_items) % 2)
 
 
 def test_uint8_images_are_brought_to_0_to_1_and_normalised_by_channel() -> None:
     images = torch.tensor([0, 255], dtype=torch.uint8).view(1, 2, 1, 1).expand(1, 2, 2, 2)
-    batch = READER.read(Examples(inputs=images, targets=torch.tensor([1])))
+    batch = READER.read(Split(inputs=images, targets=torch.tensor([1])))
     torch.testing.assert_close(batch.data, torch.tensor([[[-0.4] * 4 + [2.4] * 4]]))
     assert batch.valid is None
 
 
 def test_float_images_are_normalised_without_scaling_and_not_at_all_without_a_mean() -> None:
     images = torch.tensor([0.2, 0.65]).view(1, 2, 1, 1).expand(1, 2, 2, 2)
-    examples = Examples(inputs=images, targets=torch.tensor([1]))
+    examples = Split(inputs=images, targets=torch.tensor([1]))
     torch.testing.assert_close(READER.read(examples).data, torch.tensor([[[0.0] * 4 + [1.0] * 4]]))
     assert torch.equal(Reader(patch_side=2).read(examples).data, torch.tensor([[[0.2] * 4 + [0.65] * 4]]))
 
@@ -58,7 +58,7 @@ def test_images_too_large_or_to_be_augmented_stay_images(monkeypatch: pytest.Mon
 
 def test_ids_become_indices_and_the_mask_is_true_up_to_each_length() -> None:
     ids = torch.tensor([[5, 6, 7], [8, 0, 0]], dtype=torch.uint8)
-    batch = Reader().read(Examples(inputs=ids, targets=torch.tensor([0, 1]), lengths=torch.tensor([3, 1])))
+    batch = Reader().read(Split(inputs=ids, targets=torch.tensor([0, 1]), lengths=torch.tensor([3, 1])))
     assert batch.data.dtype == torch.int64
     assert batch.data.tolist() == ids.tolist()
     assert batch.valid is not None
@@ -74,12 +74,6 @@ def test_augmentation_only_changes_what_is_learned_from() -> None:
     assert not torch.equal(first.data, READER.read(examples).data)
     assert not torch.equal(first.data, second.data)
     assert first.targets.shape == (32, 2)
-
-
-def test_augmentation_of_what_are_no_images_is_refused() -> None:
-    split = Split(inputs=torch.zeros(2, 3, dtype=torch.int64), targets=torch.zeros(2, dtype=torch.int64))
-    with pytest.raises(ValueError, match=r"augment=crop\+flip needs images"):
-        build_reader(Splits(train=split, test=split), patch_side=None, augment=("crop", "flip"), num_classes=2)
 
 
 def test_the_digest_tells_data_apart_by_every_bit_and_their_order() -> None:

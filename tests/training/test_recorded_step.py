@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from bench.measure.engines import graph
 from bench.metrics import accuracy
 from bench.spec import Recipe
-from bench.tasks import IGNORED
+from bench.tasks import IGNORED, Split
 from bench.tasks._info import CLASS, TOKEN_CLASS, info_of
 from bench.training import loop
 from bench.training.checkpoint import random_state
@@ -25,7 +25,7 @@ from bench.training.data import TrainingData
 from bench.training.decoding import score
 from bench.training.loop import Training, train
 from bench.training.objective import Scores
-from bench.training.reading import Examples, Reader
+from bench.training.reading import Reader
 from bench.training.teacher import ConvolutionalNetwork
 from models.layers.shape import Interface
 from tests.made_jobs import small_job, small_model
@@ -158,7 +158,7 @@ def token_data(answers: str) -> tuple[TrainingData, Interface]:
         tokens, padding = tokens[:, :4], padding[:, :4]  # and the class token
     else:
         targets, interface = tokens.masked_fill(padding, IGNORED), Interface(input="tokens", output="tokens", vocab_size=3, num_classes=3)
-    examples = Examples(inputs=tokens, targets=targets, lengths=lengths)
+    examples = Split(inputs=tokens, targets=targets, lengths=lengths)
     return TrainingData(learned=examples, held_out=examples, test=examples, reader=Reader(), answers=answers), interface
 
 

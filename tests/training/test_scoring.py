@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bench.tasks import IGNORED
+from bench.tasks import IGNORED, Split
 from bench.tasks._info import CLASS, TOKEN_CLASS, TOKEN_VALUE
 from bench.training import decoding
 from bench.training.decoding import MAX_ITEMS, score
 from bench.training.objective import judge
-from bench.training.reading import Examples, Reader
+from bench.training.reading import Reader
 
 
 class Passing(nn.Module):
@@ -42,7 +42,7 @@ def test_judging_batch_by_batch_comes_to_the_same_as_all_at_once(answers: str, m
         targets[::3, 1:] = float("nan")
     whole = judge(answers, inputs, targets)
     monkeypatch.setattr(decoding, "MAX_ITEMS", 8)
-    parts = score(nn.Identity(), Examples(inputs=inputs, targets=targets), Reader(), answers, lambda data, _: data)
+    parts = score(nn.Identity(), Split(inputs=inputs, targets=targets), Reader(), answers, lambda data, _: data)
     assert parts.value == pytest.approx(whole.value)
     assert parts.top == pytest.approx(whole.top)
     assert torch.equal(parts.items, whole.items)
@@ -56,7 +56,7 @@ def test_more_items_than_a_batch_stay_in_order() -> None:
     targets[-1] = 1
     model = Passing()
     model.train()  # its dropout, which drops everything, is off while scoring
-    scores = score(model, Examples(inputs=torch.tensor([1.0, 0.0]).expand(num_items, 2), targets=targets), Reader(), CLASS)
+    scores = score(model, Split(inputs=torch.tensor([1.0, 0.0]).expand(num_items, 2), targets=targets), Reader(), CLASS)
     assert scores.items.tolist() == [1.0] * (num_items - 1) + [0.0]
     assert model.sizes == [MAX_ITEMS, 3]
     assert not model.training
@@ -67,10 +67,10 @@ def test_long_sequences_come_in_smaller_batches_with_their_masks(monkeypatch: py
     targets = torch.tensor([[0, 1, 1, 0]] * 7)
     inputs = torch.nn.functional.one_hot(targets, 2).float()
     model = Passing()
-    scores = score(model, Examples(inputs=inputs, targets=targets, lengths=torch.arange(7) % 4 + 1), Reader(), TOKEN_CLASS)
+    scores = score(model, Split(inputs=inputs, targets=targets, lengths=torch.arange(7) % 4 + 1), Reader(), TOKEN_CLASS)
     assert model.sizes == [5, 2]
     assert model.num_valid == 1 + 2 + 3 + 4 + 1 + 2 + 3
     assert scores.value == 1.0
     model = Passing()
-    score(model, Examples(inputs=torch.zeros(2, 21), targets=torch.zeros(2, dtype=torch.int64)), Reader(), CLASS)
+    score(model, Split(inputs=torch.zeros(2, 21), targets=torch.zeros(2, dtype=torch.int64)), Reader(), CLASS)
     assert model.sizes == [1, 1]  # longer than any batch: each alone

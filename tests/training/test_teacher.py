@@ -16,13 +16,14 @@ from bench.measure.model import cost_of
 from bench.metrics import accuracy
 from bench.progress import listening
 from bench.spec import Recipe
+from bench.tasks import Split
 from bench.tasks._info import info_of
 from bench.training import distillation, loop
 from bench.training.checkpoint import Checkpoint
 from bench.training.data import TrainingData, load_training_data
 from bench.training.distillation import TEACHER_RECIPE, train_teacher, train_with_teacher
 from bench.training.loop import DivergedError, Training, TrainResult, train
-from bench.training.reading import Examples, Reader, image_size
+from bench.training.reading import Reader, image_size
 from bench.training.teacher import TEMPERATURE, ConvolutionalNetwork, TrainedTeacher, distillation_loss, forward_flops, learning_flops
 from models.layers.patches import cut_patches
 from tests.made_jobs import small_job, small_model
@@ -168,7 +169,7 @@ def test_a_teacher_learns_and_tells_that_it_is_one(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(loop, "MESSAGE_EVERY_S", 0.0)
     shades = torch.arange(96) % 2
     images = (shades[:, None, None, None] * 100 + 50).expand(-1, 3, 8, 8).to(torch.uint8)
-    part = Examples(inputs=images, targets=shades)
+    part = Split(inputs=images, targets=shades)
     data = dataclasses.replace(made_data(), learned=part, held_out=part, num_classes=2)
     told: list[str] = []
     with listening(told.append):

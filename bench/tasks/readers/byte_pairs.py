@@ -6,13 +6,17 @@ encoding is learned from the training texts and cached in the user's cache folde
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
+import json
+import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+from bench.files import write_json
 from bench.spec import RequestError
-from bench.tasks.readers.cache import cached
 
 TEXTS_PER_BATCH = 1000
 """Small batches limit memory: encodings hold much more than their ids."""
@@ -27,14 +31,29 @@ def require_library() -> None:
 def learn(texts: Sequence[str], *, vocab_size: int) -> Any:
     """Learn a `tokenizers.Tokenizer` from `texts`, or load it from the cache.
 
-    It has at most `vocab_size` tokens.
+    It has at most `vocab_size` tokens. The cache only saves time: an entry that cannot be read is learned again, one that cannot be written is not
+    cached.
     """
     require_library()
     import tokenizers
 
-    key = {"texts": _digest(texts), "vocab_size": vocab_size, "tokenizers": tokenizers.__version__}
-    stored = cached("bpe", key, lambda: {"tokenizer": _train(texts, vocab_size).to_str()})
-    return tokenizers.Tokenizer.from_str(stored["tokenizer"])
+    name = _digest(texts, f"{vocab_size} {tokenizers.__version__}")
+    with contextlib.suppress(OSError, ValueError, RuntimeError):
+        return tokenizers.Tokenizer.from_str(json.loads((cache_folder() / f"bpe-{name}.json").read_text(encoding="utf-8")))
+    learned = _train(texts, vocab_size)
+    with contextlib.suppress(OSError, RuntimeError):
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        write_json(cache_folder() / f"bpe-{name}.json", learned.to_str())
+    return learned
+
+
+def cache_folder() -> Path:
+    """Return `$XDG_CACHE_HOME/gmlp-bench`, or `~/.cache/gmlp-bench` if the variable is unset or relative.
+
+    Source: XDG Base Directory Specification 0.8, section 3. Raises RuntimeError if the user has no home folder.
+    """
+    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (named if named.is_absolute() else Path.home() / ".cache") / "gmlp-bench"
 
 
 def encode(learned: Any, texts: Sequence[str], num_tokens: int) -> Iterator[list[int]]:
@@ -63,8 +82,8 @@ def _train(texts: Sequence[str], vocab_size: int) -> Any:
     return learned
 
 
-def _digest(texts: Sequence[str]) -> str:
-    digest = hashlib.sha256()
+def _digest(texts: Sequence[str], settings: str) -> str:
+    digest = hashlib.sha256(settings.encode())
     for text in texts:
         stored = _encodable(text).encode()
         # the length prefix makes the digest differ for texts that are split differently

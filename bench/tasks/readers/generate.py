@@ -1,14 +1,14 @@
 """Generate splits reproducibly, without test items in training.
 
-Also holds the shared parts of the tasks copy and reverse, whose second half asks for the symbols of the first. Imports no torch before data are
-drawn.
+Also holds the options of generated tasks, and the shared parts of the tasks copy and reverse, whose second half asks for the symbols of the first.
+Imports no torch before data are drawn.
 """
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,26 +17,49 @@ from numpy.typing import NDArray
 from bench.spec import RequestError
 from bench.tasks import IGNORED, Split, Splits
 from bench.tasks._info import TOKEN_CLASS, Generation, Sequences, TaskChoice, TaskInfo
-from bench.tasks.readers.options import ITEMS_OPTIONS, fewest_tokens
 from models.layers.options import Option
 
 Array = NDArray[Any]
+ITEMS_OPTIONS = (Option("items", 20_000, low=1), Option("test_items", 2_000, low=1), Option("seed", 0))
+MIN_VARIETY = 2
+"""Minimum ratio of different items to drawn items.
+
+Enough must differ to keep test items out of training.
+"""
 MAX_DRAWS = 100
 """Maximum number of draws until no training item is a test item."""
 TEST_STREAM, TRAIN_STREAM = 0, 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class Drawn:
-    """Drawn items as arrays, shaped as in a `Split`."""
-
-    inputs: Array
-    targets: Array
-    lengths: Array | None = None
-
-
-Draw = Callable[[np.random.Generator, int], Drawn]
+Draw = Callable[[np.random.Generator, int], Split]
 """(generator, number of items) -> items, drawn from that generator alone."""
+
+
+def drawn(inputs: Array, targets: Array, lengths: Array | None = None) -> Split:
+    """Return drawn items as tensors on the same memory."""
+    import torch
+
+    return Split(
+        inputs=torch.from_numpy(inputs),
+        targets=torch.from_numpy(targets),
+        lengths=None if lengths is None else torch.from_numpy(lengths),
+    )
+
+
+def fewest_tokens(choice: TaskChoice, num_different: Callable[[int], int], *, multiple: int, at_most: int, raise_option: str) -> int:
+    """Return the fewest tokens with enough different items for disjoint splits.
+
+    `num_different`: number of different items at a number of tokens. Raises RequestError, naming the option to raise, if no number of tokens up to
+    `at_most` suffices.
+    """
+    num_drawn = choice.options["items"] + choice.options["test_items"]
+    for num_tokens in range(multiple, at_most + 1, multiple):
+        if num_different(num_tokens) >= MIN_VARIETY * num_drawn:
+            return num_tokens
+    raise RequestError(
+        f"task {choice.text} has too few different items to draw {num_drawn} and keep test items out of training",
+        f"raise the option {raise_option} of task {choice.name}, or lower items",
+    )
 
 
 def generate_splits(choice: TaskChoice, *, num_tokens: int, draw: Draw, draw_learned: Draw | None = None) -> Splits:
@@ -50,9 +73,9 @@ def generate_splits(choice: TaskChoice, *, num_tokens: int, draw: Draw, draw_lea
     Raises RequestError if there are too few different items.
     """
     test = draw(_generator(choice, num_tokens, TEST_STREAM), choice.options["test_items"])
-    test_items = {item.tobytes() for item in test.inputs}
+    test_items = {item.tobytes() for item in test.inputs.numpy()}
     train = _draw_train(choice, draw_learned or draw, _generator(choice, num_tokens, TRAIN_STREAM), test_items)
-    return Splits(train=_split(train), test=_split(test))
+    return Splits(train=train, test=test)
 
 
 def smallest_id_type(vocab_size: int) -> type[np.uint8] | type[np.int16] | type[np.int32]:
@@ -70,38 +93,24 @@ def _generator(choice: TaskChoice, num_tokens: int, stream: int) -> np.random.Ge
     return np.random.default_rng((zlib.crc32(choice.name.encode()), num_tokens, stream, *((seed,) if seed else ())))
 
 
-def _draw_train(choice: TaskChoice, draw: Draw, generator: np.random.Generator, test_items: set[bytes]) -> Drawn:
+def _draw_train(choice: TaskChoice, draw: Draw, generator: np.random.Generator, test_items: set[bytes]) -> Split:
     """Draw training items; replace those that are also test items."""
+    import torch
+
     missing, parts = choice.options["items"], []
     for _ in range(MAX_DRAWS):
         part = draw(generator, missing)
-        is_new = np.array([item.tobytes() not in test_items for item in part.inputs])
-        parts.append(_select(part, is_new))
+        is_new = torch.tensor([item.tobytes() not in test_items for item in part.inputs.numpy()])
+        parts.append(part.select(is_new))
         missing -= int(is_new.sum())
         if not missing:
-            return _concatenate(parts)
+            lengths = [part.lengths for part in parts if part.lengths is not None]
+            return Split(
+                inputs=torch.cat([part.inputs for part in parts]),
+                targets=torch.cat([part.targets for part in parts]),
+                lengths=torch.cat(lengths) if lengths else None,
+            )
     raise RequestError(f"task {choice.text} has too few different items to keep test items out of training", "raise `seq`, or lower items")
-
-
-def _select(items: Drawn, mask: Array) -> Drawn:
-    lengths = None if items.lengths is None else items.lengths[mask]
-    return Drawn(inputs=items.inputs[mask], targets=items.targets[mask], lengths=lengths)
-
-
-def _concatenate(parts: list[Drawn]) -> Drawn:
-    lengths = [part.lengths for part in parts if part.lengths is not None]
-    return Drawn(
-        inputs=np.concatenate([part.inputs for part in parts]),
-        targets=np.concatenate([part.targets for part in parts]),
-        lengths=np.concatenate(lengths) if lengths else None,
-    )
-
-
-def _split(items: Drawn) -> Split:
-    import torch
-
-    lengths = None if items.lengths is None else torch.from_numpy(items.lengths)
-    return Split(inputs=torch.from_numpy(items.inputs), targets=torch.from_numpy(items.targets), lengths=lengths)
 
 
 BLANK, SHIFTED = FORMS = ("blank", "shifted")
@@ -117,15 +126,19 @@ def recollection_info(choice: TaskChoice, *, description: str) -> TaskInfo:
 
     Raises RequestError if there are too few different items, or if options exclude each other.
     """
-    symbols = choice.options["symbols"]
+    symbols, learn_up_to, is_shifted = choice.options["symbols"], choice.options["learn_up_to"], _is_shifted(choice)
+    if learn_up_to and not is_shifted:
+        needed = f"form={SHIFTED}"
+        raise RequestError(
+            f"option learn_up_to of task {choice.name} needs {needed}", f"write {choice.name}+{needed}+learn_up_to={learn_up_to}"
+        )
     shortest = fewest_tokens(choice, lambda n: symbols ** (n // 2), multiple=2, at_most=128, raise_option="symbols")
-    is_shifted = _is_shifted(choice)
     return TaskInfo(
         name=choice.name,
         summary=f"{description} in the second half, token by token" if is_shifted else f"{description} in the blank second half",
         source="generated, the same at every call",
         # training items must not be longer than test items
-        reads=Sequences(vocab_size=_vocab_size(symbols, is_shifted), multiple=2, min_tokens=max(shortest, 2 * _learn_up_to(choice))),
+        reads=Sequences(vocab_size=_vocab_size(choice), multiple=2, min_tokens=max(shortest, 2 * learn_up_to)),
         answers=TOKEN_CLASS,
         num_classes=symbols,
         chance=1 / symbols,
@@ -136,61 +149,36 @@ def recollection_info(choice: TaskChoice, *, description: str) -> TaskInfo:
 
 
 def recollection_splits(choice: TaskChoice, *, num_tokens: int, backwards: bool) -> Splits:
-    """Generate ids `(items, num_tokens)` and the answers of the second half."""
-    symbols, is_shifted = choice.options["symbols"], _is_shifted(choice)
+    """Generate ids `(items, num_tokens)` and the answers of the second half.
 
-    def drawn(longest: int) -> Draw:
-        return recollection(num_tokens=num_tokens, symbols=symbols, backwards=backwards, shifted=is_shifted, up_to=longest)
-
-    learn_up_to = _learn_up_to(choice)
-    return generate_splits(choice, num_tokens=num_tokens, draw=drawn(0), draw_learned=drawn(learn_up_to) if learn_up_to else None)
-
-
-def recollection(*, num_tokens: int, symbols: int, backwards: bool, shifted: bool = False, up_to: int = 0) -> Draw:
-    """Return a function that draws items of random symbols and their answers.
-
-    The first half shows the symbols; the second half has the answers. Ids: symbols 0 to `symbols` - 1, blank `symbols`, start symbol `symbols` + 1
-    (only if `shifted`).
-
-    `up_to`: items show 1 to `up_to` symbols, each number equally likely, then blanks; 0: all show `num_tokens` / 2.
+    The first half shows random symbols. Ids: symbols 0 to `symbols` - 1, blank `symbols`, start symbol `symbols` + 1 (only if shifted). Training
+    items show 1 to `learn_up_to` symbols, each number equally likely, then blanks; with 0 all show `num_tokens` / 2, as test items do.
     """
-    half = num_tokens // 2
+    symbols, half = choice.options["symbols"], num_tokens // 2
     place = np.arange(half)
 
-    def draw(generator: np.random.Generator, num_items: int) -> Drawn:
+    def draw(generator: np.random.Generator, num_items: int, up_to: int = 0) -> Split:
         shown = generator.integers(symbols, size=(num_items, half))
         lengths = generator.integers(1, up_to + 1, size=(num_items, 1)) if up_to else np.full((num_items, 1), half)
         answers = np.take_along_axis(shown, np.maximum(lengths - 1 - place, 0), axis=1) if backwards else shown
-        inputs = np.full((num_items, num_tokens), symbols, dtype=smallest_id_type(_vocab_size(symbols, shifted)))
+        inputs = np.full((num_items, num_tokens), symbols, dtype=smallest_id_type(_vocab_size(choice)))
         inputs[:, :half] = np.where(place < lengths, shown, symbols)
-        if shifted:
+        if _is_shifted(choice):
             read = np.where(place < lengths, answers, symbols)
             inputs[:, half:] = np.insert(read[:, :-1], 0, symbols + 1, axis=1)  # one token late, after the start symbol
         targets = np.full((num_items, num_tokens), IGNORED, dtype=np.int64)
         targets[:, half:] = np.where(place < lengths, answers, IGNORED)
-        return Drawn(inputs=inputs, targets=targets)
+        return drawn(inputs, targets)
 
-    return draw
+    draw_learned = functools.partial(draw, up_to=choice.options["learn_up_to"])
+    return generate_splits(choice, num_tokens=num_tokens, draw=draw, draw_learned=draw_learned)
 
 
-def _vocab_size(symbols: int, is_shifted: bool) -> int:
+def _vocab_size(choice: TaskChoice) -> int:
     """Count the symbols, the blank and, if shifted, the start symbol."""
-    return symbols + 1 + is_shifted
+    size: int = choice.options["symbols"] + 1 + _is_shifted(choice)
+    return size
 
 
 def _is_shifted(choice: TaskChoice) -> bool:
     return bool(choice.options["form"] == SHIFTED)
-
-
-def _learn_up_to(choice: TaskChoice) -> int:
-    """Return the largest number of symbols that a training item shows.
-
-    0 means half of the tokens. Raises RequestError if the form does not support fewer.
-    """
-    longest: int = choice.options["learn_up_to"]
-    if longest and not _is_shifted(choice):
-        needed = f"form={SHIFTED}"
-        raise RequestError(
-            f"option learn_up_to of task {choice.name} needs {needed}", f"write {choice.name}+{needed}+learn_up_to={longest}"
-        )
-    return longest

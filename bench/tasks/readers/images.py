@@ -27,6 +27,7 @@ ITEMS_OPTION = Option("items", 0)
 """Number of training images, for data sets that allow subsets; 0: all."""
 SUBSET_SEED = 0
 """Makes subsets reproducible; every larger subset contains the smaller ones."""
+WHITE = 255
 TORCHVISION_ADVICE = "You can use download=True to download it"
 
 
@@ -61,19 +62,33 @@ def reading_errors(task: str, place: Place, folder: str) -> Iterator[None]:
         ) from error
 
 
-def splits_of(task: str, train: Split, test: Split, validation: Split | None = None) -> Splits:
-    """Join splits and the statistics of the training images.
-
-    Mean and spread, `(channels,)`, describe the uint8 training images scaled to 0..1.
-    """
-    from bench.tasks.readers.normalisation import cached_statistics
-
-    mean, spread = cached_statistics(task, train.inputs)
+def splits_of(train: Split, test: Split, validation: Split | None = None) -> Splits:
+    """Join splits and the statistics of the training images."""
+    mean, spread = channel_statistics(train.inputs)
     return Splits(train=train, test=test, validation=validation, mean=mean, spread=spread)
 
 
-def load_cifar(task: str, kind: str, place: Place, folder: str) -> Splits:
-    """Load torchvision's `CIFAR10` or `CIFAR100` in stored order.
+def channel_statistics(images: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and sample standard deviation of uint8 images per channel, of images scaled to 0..1.
+
+    Both are `(channels,)` float32, and exact before they are rounded: they follow from how often each of the 256 values occurs. A constant channel
+    gets standard deviation 1, so that dividing by it changes nothing.
+
+    `images`: `(items, channels, side, side)`.
+    """
+    import torch
+
+    means, spreads, levels = [], [], torch.arange(256)
+    for channel in images.unbind(1):
+        counts = torch.bincount(channel.flatten(), minlength=256)
+        size, total, squares = channel.numel(), int((counts * levels).sum()), int((counts * levels**2).sum())
+        means.append(total / size / WHITE)
+        spreads.append(((size * squares - total**2) / (size * max(1, size - 1))) ** 0.5 / WHITE or 1.0)
+    return torch.tensor(means), torch.tensor(spreads)
+
+
+def load_cifar(choice: TaskChoice, whole: TaskInfo, kind: str, place: Place, folder: str) -> Splits:
+    """Load torchvision's `CIFAR10` or `CIFAR100` in stored order, with the requested number of training images.
 
     torchvision checks the files against the published md5 sums.
     """
@@ -81,13 +96,13 @@ def load_cifar(task: str, kind: str, place: Place, folder: str) -> Splits:
     from torchvision import datasets
 
     def split(*, is_train: bool) -> Split:
-        stored = getattr(datasets, kind)(place.folder(task), train=is_train, download=place.download)
+        stored = getattr(datasets, kind)(place.folder(whole.name), train=is_train, download=place.download)
         images: Tensor = torch.from_numpy(stored.data).permute(0, 3, 1, 2).contiguous()
         return Split(inputs=images, targets=torch.tensor(stored.targets, dtype=torch.int64))
 
-    with reading_errors(task, place, folder):
+    with reading_errors(whole.name, place, folder):
         train, test = split(is_train=True), split(is_train=False)
-    return splits_of(task, train, test)
+    return subset_splits(choice, whole, train, test)
 
 
 def subset_info(choice: TaskChoice, whole: TaskInfo) -> TaskInfo:
@@ -107,21 +122,20 @@ def subset_info(choice: TaskChoice, whole: TaskInfo) -> TaskInfo:
     return dataclasses.replace(whole, name=choice.text, num_train=items or whole.num_train)
 
 
-def subset_splits(choice: TaskChoice, whole: TaskInfo, splits: Splits) -> Splits:
-    """Limit the splits to the requested number of training images.
+def subset_splits(choice: TaskChoice, whole: TaskInfo, train: Split, test: Split) -> Splits:
+    """Join the splits of a data set, limited to the requested number of training images.
 
     Each class keeps the same number of images. Test images and normalisation stay unchanged. Raises RequestError if a class has too few images.
     """
-    num_items = choice.options["items"]
+    splits, num_items = splits_of(train, test), choice.options["items"]
     if not num_items:
         return splits
-    chosen = balanced_subset(splits.train.targets, num_items // whole.num_classes)
+    chosen = balanced_subset(train.targets, num_items // whole.num_classes)
     if len(chosen) < num_items:
         raise RequestError(
             f"task {choice.text}: some class has fewer than {num_items // whole.num_classes} training images", f"write {whole.name}+items=0"
         )
-    train = Split(inputs=splits.train.inputs[chosen], targets=splits.train.targets[chosen])
-    return dataclasses.replace(splits, train=train)
+    return dataclasses.replace(splits, train=train.select(chosen))
 
 
 def balanced_subset(labels: Tensor, per_class: int) -> Tensor:

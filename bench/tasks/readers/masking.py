@@ -20,10 +20,9 @@ def hide_tokens(split: Split, *, vocab_size: int, rate: int, seed: int) -> Split
     """Hide `rate` percent of each item's real tokens (rounded, at least one).
 
     The mask token's id is `vocab_size`, one above the largest id of the texts. Targets: the original token, `(items, tokens)` int64, and `IGNORED`
-    elsewhere. Tokens are drawn once per item: the same items, `rate` and `seed` give the same result. Raises ValueError for a split without lengths.
+    elsewhere. Tokens are drawn once per item: the same items, `rate` and `seed` give the same result.
     """
-    if split.lengths is None:
-        raise ValueError("hiding tokens needs the lengths of the items, because padding must not be hidden")
+    assert split.lengths is not None
     generator = torch.Generator().manual_seed(seed)
     inputs = torch.empty_like(split.inputs, dtype=torch.int16 if vocab_size <= torch.iinfo(torch.int16).max else torch.int32)
     targets = torch.empty_like(split.inputs, dtype=torch.int64)

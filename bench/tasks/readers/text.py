@@ -50,7 +50,6 @@ def info_with_tokens(info: TaskInfo, choice: TaskChoice) -> TaskInfo:
 
 def require_tokenizer(choice: TaskChoice) -> None:
     """Raise RequestError if the requested tokenizer is not available."""
-    require_tokens(choice.options)
     if choice.options["tokenizer"] == "bpe":
         byte_pairs.require_library()
 
@@ -65,19 +64,20 @@ def require_files(task: str, folder: Path, names: Sequence[str], where: str) -> 
             raise RequestError(f"task {task} needs {' and '.join(names)} in {folder}; {name} is not there", where)
 
 
-def require_counts(info: TaskInfo, splits: TextSplits, folder: Path) -> None:
-    """Raise RequestError if a data set has an unexpected number of items.
+def published_splits(info: TaskInfo, read: TextSplits, folder: Path, choice: TaskChoice, *, num_tokens: int) -> Splits:
+    """Convert the texts of a published data set.
 
-    Otherwise an incomplete copy would pass for the whole set.
+    Raises RequestError if it has an unexpected number of items: otherwise an incomplete copy would pass for the whole set.
     """
-    validation = len(splits.validation.texts) if splits.validation else 0
-    found = (len(splits.train.texts), validation, len(splits.test.texts))
+    validation = len(read.validation.texts) if read.validation else 0
+    found = (len(read.train.texts), validation, len(read.test.texts))
     expected = (info.num_train, info.num_validation, info.num_test)
     if found != expected:
         raise RequestError(
             f"task {info.name}: {folder} holds {found} items for training, validation and testing; the data set has {expected}",
             "copy the files again; to read your own data, use `task=text:FILE`",
         )
+    return to_splits(read, options=choice.options, num_tokens=num_tokens)
 
 
 def to_splits(read: TextSplits, *, options: Mapping[str, OptionValue], num_tokens: int) -> Splits:

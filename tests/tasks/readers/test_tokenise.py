@@ -137,6 +137,15 @@ def test_a_cache_that_cannot_be_written_or_read_is_no_error(tmp_path: Path, monk
     assert (first == uncached).all()
 
 
+def test_the_cache_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert byte_pairs.cache_folder() == Path("/somewhere/gmlp-bench")
+    for unset in ("", "relative/folder"):
+        monkeypatch.setenv("XDG_CACHE_HOME", unset)
+        assert byte_pairs.cache_folder() == tmp_path / ".cache/gmlp-bench"
+
+
 def test_byte_pairs_without_their_library_are_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(RequestError, match="tokenizers, which is not installed") as refused:
