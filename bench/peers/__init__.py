@@ -10,7 +10,7 @@
     counted      counts the cost of a model without a closed form
     timm, torchvision, g_mlp_pytorch, vit_pytorch, torch_nn, transformers
                  one file per library: its models at the sizes of ours, built as shipped by a function named after the architecture
-    counterpart  maps a peer to our equal model, and copies weights
+    counterpart  maps the parameters of a peer to those of our equal model, and copies weights
 
 A module named after `python:` may hold, besides its factories, `READS = "images"` if its models accept only images, and `COUNTERPARTS`
 (`bench.peers.counterpart`) by factory name. A counterpart with a class token says so in its option `pool`.

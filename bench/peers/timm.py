@@ -7,17 +7,49 @@ from __future__ import annotations
 
 from torch import nn
 
-from bench.peers.counterpart import VISION_EPSILON, Counterpart
+from bench.peers.counterpart import Counterpart
 from bench.peers.libraries import library
-from bench.peers.pairs import timm_gmlp, timm_mixer, timm_vit
 from models.layers.shape import image_sides, num_data_tokens, patch_of
 
 READS = "images"
+ENDS = {"norm": "norm", "head.classify": "head"}
+GMLP_PAIRS = {
+    **ENDS,
+    "embedding.project": "stem.proj",
+    "blocks.*.norm": "blocks.*.norm",
+    "blocks.*.expand": "blocks.*.mlp_channels.fc1",
+    "blocks.*.gating.norm": "blocks.*.mlp_channels.gate.norm",
+    "blocks.*.gating.weights.0": "blocks.*.mlp_channels.gate.proj.weight",
+    "blocks.*.gating.biases.0": "blocks.*.mlp_channels.gate.proj.bias",
+    "blocks.*.contract": "blocks.*.mlp_channels.fc2",
+}
+MIXER_PAIRS = {
+    **ENDS,
+    "embedding.project": "stem.proj",
+    "blocks.*.norm_mixer": "blocks.*.norm1",
+    "blocks.*.mixer.expand": "blocks.*.mlp_tokens.fc1",
+    "blocks.*.mixer.contract": "blocks.*.mlp_tokens.fc2",
+    "blocks.*.norm_feed_forward": "blocks.*.norm2",
+    "blocks.*.feed_forward.expand": "blocks.*.mlp_channels.fc1",
+    "blocks.*.feed_forward.contract": "blocks.*.mlp_channels.fc2",
+}
+VIT_PAIRS = {
+    **ENDS,
+    "embedding.project": "patch_embed.proj",
+    "embedding.class_token": "cls_token",
+    "embedding.positions": "pos_embed",
+    "blocks.*.norm_attention": "blocks.*.norm1",
+    "blocks.*.attention.qkv": "blocks.*.attn.qkv",
+    "blocks.*.attention.project": "blocks.*.attn.proj",
+    "blocks.*.norm_feed_forward": "blocks.*.norm2",
+    "blocks.*.feed_forward.expand": "blocks.*.mlp.fc1",
+    "blocks.*.feed_forward.contract": "blocks.*.mlp.fc2",
+}
 MIXER = {"mixer": "token_mlp", "positions": "none", "pool": "mean"}
 COUNTERPARTS = {
-    "gmlp": Counterpart(family="gmlp", options={"pool": "mean"}, pairs=timm_gmlp, epsilon=VISION_EPSILON, epsilon_except="gating"),
-    "vit": Counterpart(family="vit", options={"pool": "cls"}, pairs=timm_vit, epsilon=VISION_EPSILON),
-    "mixer": Counterpart(family="metaformer", options=MIXER, pairs=timm_mixer, epsilon=VISION_EPSILON),
+    "gmlp": Counterpart(family="gmlp", options={"pool": "mean"}, pairs=GMLP_PAIRS),
+    "vit": Counterpart(family="vit", options={"pool": "cls"}, pairs=VIT_PAIRS),
+    "mixer": Counterpart(family="metaformer", options=MIXER, pairs=MIXER_PAIRS),
 }
 PUBLISHED = {
     **{f"gmlp_{size}16_224": COUNTERPARTS["gmlp"] for size in ("ti", "s", "b")},

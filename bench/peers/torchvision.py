@@ -7,13 +7,26 @@ from __future__ import annotations
 
 from torch import nn
 
-from bench.peers.counterpart import VISION_EPSILON, Counterpart
+from bench.peers.counterpart import Counterpart
 from bench.peers.libraries import library
-from bench.peers.pairs import torchvision_vit
 from models.layers.shape import image_sides, num_data_tokens, patch_of
 
 READS = "images"
-COUNTERPARTS = {"vit": Counterpart(family="vit", options={"pool": "cls"}, pairs=torchvision_vit, epsilon=VISION_EPSILON)}
+PAIRS = {
+    "embedding.project": "conv_proj",
+    "embedding.class_token": "class_token",
+    "embedding.positions": "encoder.pos_embedding",
+    "blocks.*.norm_attention": "encoder.layers.encoder_layer_*.ln_1",
+    "blocks.*.attention.qkv.weight": "encoder.layers.encoder_layer_*.self_attention.in_proj_weight",
+    "blocks.*.attention.qkv.bias": "encoder.layers.encoder_layer_*.self_attention.in_proj_bias",
+    "blocks.*.attention.project": "encoder.layers.encoder_layer_*.self_attention.out_proj",
+    "blocks.*.norm_feed_forward": "encoder.layers.encoder_layer_*.ln_2",
+    "blocks.*.feed_forward.expand": "encoder.layers.encoder_layer_*.mlp.0",
+    "blocks.*.feed_forward.contract": "encoder.layers.encoder_layer_*.mlp.3",
+    "norm": "encoder.ln",
+    "head.classify": "heads.head",
+}
+COUNTERPARTS = {"vit": Counterpart(family="vit", options={"pool": "cls"}, pairs=PAIRS)}
 PUBLISHED = {f"vit_{name}": COUNTERPARTS["vit"] for name in ("b_16", "b_32", "l_16", "l_32", "h_14")}
 """Counterparts of published models, by name."""
 

@@ -14,15 +14,26 @@ from torch import Tensor, nn
 
 from bench.peers.counterpart import Counterpart
 from bench.peers.libraries import library
-from bench.peers.pairs import transformers_mamba2
 from models import metaformer
 from models.layers.shape import Interface, Shape
 from models.mixers import delta_rule
 from models.mixers.state_space import Config
 
-COUNTERPARTS = {
-    "mamba2": Counterpart(family="metaformer", options={"mixer": "state_space:causal=true", "pool": "mean"}, pairs=transformers_mamba2)
+PAIRS = {
+    "blocks.*.mixer.project_in.weight": "blocks.*.mixer.in_proj.weight",
+    "blocks.*.mixer.convolution": "blocks.*.mixer.conv1d",
+    "blocks.*.mixer.log_rate": "blocks.*.mixer.A_log",
+    "blocks.*.mixer.step_bias": "blocks.*.mixer.dt_bias",
+    "blocks.*.mixer.skip": "blocks.*.mixer.D",
+    "blocks.*.mixer.norm.weight": "blocks.*.mixer.norm.weight",
+    "blocks.*.mixer.project_out.weight": "blocks.*.mixer.out_proj.weight",
+    **{name: name for name in ("embedding.project", "embedding.positions", "norm", "head.classify")},
+    **{
+        f"blocks.*.{name}": f"blocks.*.{name}"
+        for name in ("norm_mixer", "norm_feed_forward", "feed_forward.expand", "feed_forward.contract")
+    },
 }
+COUNTERPARTS = {"mamba2": Counterpart(family="metaformer", options={"mixer": "state_space:causal=true", "pool": "mean"}, pairs=PAIRS)}
 
 
 class Encoder(nn.Module):

@@ -6,7 +6,6 @@ COUNTED            True: the cost is counted at one length, so its growth with n
 spec_of            (name, options, seq_len, sizes, input, task) -> ModelSpec. Raises RequestError if the model cannot be built
 unknown_sizes      (config) -> sizes of the shape that could not be read from the model
 counterpart_of     (config) -> `Counterpart` or None
-own_model          (module) -> the library's model inside the result of `build`
 """
 
 from __future__ import annotations

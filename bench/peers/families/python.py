@@ -21,7 +21,7 @@ from torch import nn
 
 from bench.errors import one_line
 from bench.peers import counted, own_import
-from bench.peers.adapter import adapted, unadapted
+from bench.peers.adapter import adapted
 from bench.peers.counterpart import Counterpart
 from bench.peers.names import LIBRARIES, missing_library, read_arguments
 from bench.peers.published import SIZES
@@ -152,9 +152,6 @@ def unknown_sizes(config: Config) -> tuple[str, ...]:
 def counterpart_of(config: Config) -> Counterpart | None:
     """Return the factory's counterpart; None if further arguments may change the model."""
     return None if config.arguments else _counterpart(config.factory, config.digest)
-
-
-own_model = unadapted
 
 
 def _input_of(factory: str, digest: str, pool: str, seq_len: int, input: str, task: str) -> tuple[str, Interface]:

@@ -14,7 +14,7 @@ from torch import nn
 
 from bench.errors import one_line
 from bench.peers import counted
-from bench.peers.adapter import adapted, unadapted
+from bench.peers.adapter import adapted
 from bench.peers.counterpart import Counterpart
 from bench.peers.libraries import library
 from bench.peers.published import Facts, PublishedConfig, image_arguments, published_spec, require_images, unknown_model
@@ -68,9 +68,6 @@ def unknown_sizes(config: Config) -> tuple[str, ...]:
 
 def counterpart_of(config: Config) -> Counterpart | None:
     return PUBLISHED.get(config.model.partition(".")[0])
-
-
-own_model = unadapted
 
 
 @functools.lru_cache(maxsize=64)
