@@ -118,10 +118,10 @@ def errors(found: Answers, expected: Answers, comparison: OutputReference, dtype
 
 
 def _comparison(cell: Cell) -> OutputReference | None:
-    from bench.measure.model import config_of, family_of, is_counted
+    from bench.measure.model import config_of, is_counted
 
     model, work = cell.model, cell.workload
-    if is_counted(model) and (counterpart := family_of(model.family).counterpart_of(config_of(model))):
+    if is_counted(model) and (counterpart := config_of(model).counterpart):
         return _with_ours(cell, counterpart)
     # a recorded training step exposes no gradients, and it records eager mode itself
     if work.engine == EAGER or (work.phase == "train" and parse_engine(work.engine).name == "graph"):

@@ -5,8 +5,10 @@
     own_code     the code of a user's file or object, in the run's folder
     own_import   imports a user's file, here or in a child
     names        parses these names; imports no library
-    families/    one file per prefix, with the contract of a family in `models`: `Config`, `build`, `cost`, `uses_attention`; and `spec_of`, which
-                 reads a model's sizes
+    python, timm, torchvision
+                 families of the prefixes, with the contract of a family in `models`: `Config`, `build`, `cost`, `uses_attention`; and `COUNTED`,
+                 `spec_of`, which reads a model's sizes, and in the config `pool`, `data_tokens`, `unknown_sizes` and `counterpart`
+    published    what timm's and torchvision's published models share
     counted      counts the cost of a model without a closed form
     timm, torchvision, g_mlp_pytorch, vit_pytorch, torch_nn, transformers
                  one file per library: its models at the sizes of ours, built as shipped by a function named after the architecture

@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import nn
 
 from bench.peers.counterpart import Counterpart
-from bench.peers.libraries import library
+from bench.peers.names import library
 from models.layers.shape import image_sides, patch_of, require_divisible
 
 READS = "images"

@@ -13,7 +13,7 @@ from types import ModuleType
 from torch import Tensor, nn
 
 from bench.peers.counterpart import Counterpart
-from bench.peers.libraries import library
+from bench.peers.names import library
 from models import metaformer
 from models.layers.shape import Interface, Shape
 from models.mixers import delta_rule
