@@ -6,13 +6,14 @@ A peer is another implementation of the same family. Ratios are paired by round,
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bench.analysis.significance import holm
-from bench.intervals import LEVEL, Interval, joint_level, ratio_over_rounds, round_mean
+from bench.intervals import LEVEL, Interval, ratio_over_rounds, round_mean
 from bench.measure.engines import EAGER
 from bench.numbers import is_empty
 from bench.reading.timings import Timings
@@ -34,13 +35,12 @@ LogRatios = Mapping[int, float]
 
 @dataclass(frozen=True, kw_only=True)
 class PeerPlace:
-    """The size, input and workload at which implementations are compared.
+    """The size and workload at which implementations are compared.
 
     Only the engine may differ.
     """
 
     part: str
-    family: str
     phase: str
     dtype: str
     seq_len: int
@@ -48,42 +48,15 @@ class PeerPlace:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contender:
-    """One implementation at a place.
+class Excluded:
+    """A cell that is not compared, and why.
 
     `side`: `ours`, or the peer's name.
-    `is_best`: ours with its best engine.
-    `row`: the row of the table.
     """
 
-    side: str
-    engine: str
-    is_best: bool
-    row: Row
-
-    @property
-    def cell_id(self) -> str:
-        return str(self.row["cell_id"])
-
-    @property
-    def output_error(self) -> float | None:
-        return self._error("output_error")
-
-    @property
-    def gradient_error(self) -> float | None:
-        return self._error("gradient_error")
-
-    def _error(self, column: str) -> float | None:
-        value = self.row.get(column)
-        return None if is_empty(value) else float(value)  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Excluded:
-    """A cell that is not compared, and why."""
-
     place: PeerPlace
-    contender: Contender
+    side: str
+    row: Row
     reason: str
 
 
@@ -92,26 +65,25 @@ class PeerPair:
     """Our model over a peer at one place.
 
     `kind`: `SHIPPED`, or one engine on both sides (`both_with`).
+    `ours`, `theirs`: rows of the table.
     `logs`: log ratios by round.
     `ratio`: the geometric mean over rounds with its 95 % t-interval; None below two common rounds.
-    `joint`: against the fastest peer, the interval that holds for all such pairs together (Bonferroni).
     `p_adjusted`: against the fastest peer, Holm's p-value for equal times.
     """
 
     place: PeerPlace
     peer: str
     kind: str
-    ours: Contender
-    theirs: Contender
+    ours: Row
+    theirs: Row
     logs: LogRatios
     ratio: Interval | None
-    joint: Interval | None = None
     p_adjusted: float | None = None
 
     @property
     def is_shown_faster(self) -> bool:
         """Whether ours is significantly faster (Holm over all fastest-peer pairs)."""
-        return self.joint is not None and self.joint.estimate < 1 and self.p_adjusted is not None and self.p_adjusted < 1 - LEVEL
+        return self.ratio is not None and self.ratio.estimate < 1 and self.p_adjusted is not None and self.p_adjusted < 1 - LEVEL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +97,7 @@ class Mean:
 
     part: str
     phase: str
+    dtype: str
     peer: str
     kind: str
     ratio: Interval | None
@@ -136,16 +109,12 @@ class Mean:
 class PeerComparison:
     """A run's comparison with peers.
 
-    `places`: all planned places.
-    `contenders`: the implementations compared at each place.
     `pairs`: every pair.
     `fastest`: one pair per place, our best engine against the as-shipped peer with the smallest median.
     `means`: geometric means over places.
     `excluded`: the cells that are not compared.
     """
 
-    places: tuple[PeerPlace, ...]
-    contenders: Mapping[PeerPlace, tuple[Contender, ...]]
     pairs: tuple[PeerPair, ...]
     fastest: tuple[PeerPair, ...]
     means: tuple[Mean, ...]
@@ -166,25 +135,25 @@ def compare_peers(parts: Sequence[Part], rows: Mapping[str, Row], timings: Timin
     Only parts with the arm `BEST_ARM` count. `rows` is by cell id; arms are named `side` or `side, engine`. Cells whose outputs differ (`equal` is
     False) or that were not fully measured are excluded and named.
     """
-    contenders: dict[PeerPlace, tuple[Contender, ...]] = {}
+    planned: list[PeerPlace] = []
+    pairs: list[PeerPair] = []
     excluded: list[Excluded] = []
     for part in parts:
-        if any(arm.name == BEST_ARM for arm in part.arms):
-            for place, found in _contenders(part, rows).items():
-                objections = {contender.cell_id: _objection(contender, timings) for contender in found}
-                excluded += [Excluded(place=place, contender=c, reason=objections[c.cell_id]) for c in found if objections[c.cell_id]]
-                contenders[place] = tuple(c for c in found if not objections[c.cell_id])
-    if not contenders:
+        best = {cell_id for arm in part.arms if arm.name == BEST_ARM for cell_id in arm.cells}
+        for place, sides in _sides(part, rows).items() if best else ():
+            objections = {cell_id: _objection(rows[cell_id], timings) for cell_id in sides}
+            excluded += [
+                Excluded(place=place, side=sides[cell_id], row=rows[cell_id], reason=reason)
+                for cell_id, reason in objections.items()
+                if reason
+            ]
+            planned.append(place)
+            pairs += _pairs(place, {c: side for c, side in sides.items() if not objections[c]}, best, rows, timings)
+    if not planned:
         return None
-    pairs = [pair for place, found in contenders.items() for pair in _pairs(place, found, timings)]
-    fastest = _with_joint_intervals([pair for place in contenders if (pair := _against_fastest(place, pairs, timings))])
+    fastest = _fastest(pairs, timings)
     return PeerComparison(
-        places=tuple(contenders),
-        contenders=contenders,
-        pairs=tuple(pairs),
-        fastest=tuple(fastest),
-        means=tuple(_means(tuple(contenders), pairs, fastest)),
-        excluded=tuple(excluded),
+        pairs=tuple(pairs), fastest=tuple(fastest), means=tuple(_means(planned, pairs, fastest)), excluded=tuple(excluded)
     )
 
 
@@ -202,106 +171,68 @@ def mean_ratio(found: Sequence[LogRatios]) -> Interval | None:
     return ratio_over_rounds([statistics.fmean(logs[place] for logs in found) for place in common])
 
 
-def _contenders(part: Part, rows: Mapping[str, Row]) -> dict[PeerPlace, list[Contender]]:
-    """Return the contenders by place.
-
-    A cell in two arms (the best engine is one of the compared engines) appears once, as the best.
-    """
-    found: dict[PeerPlace, dict[str, Contender]] = {}
-    arms = sorted(part.arms, key=lambda arm: arm.name != BEST_ARM)
-    for arm in arms:
+def _sides(part: Part, rows: Mapping[str, Row]) -> dict[PeerPlace, dict[str, str]]:
+    """Return by place the side of each cell. A cell in two arms (the best engine is one of the compared engines) appears once."""
+    found: dict[PeerPlace, dict[str, str]] = {}
+    for arm in part.arms:
         for row in (rows[cell_id] for cell_id in arm.cells if cell_id in rows):
-            contender = Contender(side=arm.name.partition(", ")[0], engine=str(row["engine"]), is_best=arm.name == BEST_ARM, row=row)
-            found.setdefault(_place(part, row, rows), {}).setdefault(contender.cell_id, contender)
-    return {place: list(cells.values()) for place, cells in found.items()}
+            sizes = {"seq_len": int(row["seq_len"]), "batch_size": int(row["batch_size"])}
+            place = PeerPlace(part=part.name, phase=str(row["phase"]), dtype=str(row["dtype"]), **sizes)
+            found.setdefault(place, {})[str(row["cell_id"])] = arm.name.partition(", ")[0]
+    return found
 
 
-def _place(part: Part, row: Row, rows: Mapping[str, Row]) -> PeerPlace:
-    """Return the place of a row, with our name for its family.
-
-    The peer's cell may use another.
-    """
-    best = next(arm for arm in part.arms if arm.name == BEST_ARM)
-    family = next((str(rows[cell_id]["family"]) for cell_id in best.cells if cell_id in rows), "")
-    return PeerPlace(
-        part=part.name,
-        family=family,
-        phase=str(row["phase"]),
-        dtype=str(row["dtype"]),
-        seq_len=int(row["seq_len"]),
-        batch_size=int(row["batch_size"]),
-    )
-
-
-def _objection(contender: Contender, timings: Timings) -> str:
+def _objection(row: Row, timings: Timings) -> str:
     """Say why a cell must not be compared; empty if it may."""
-    equal, errors = contender.row.get("equal"), {"output": contender.output_error, "gradient": contender.gradient_error}
+    equal, status, reason = row.get("equal"), row.get("status"), row.get("reason")
     if not is_empty(equal) and not bool(equal):
-        known = ", ".join(f"{name} error {error:.1e}" for name, error in errors.items() if error is not None)
+        errors = {name: row.get(f"{name}_error") for name in ("output", "gradient")}
+        known = ", ".join(f"{name} error {error:.1e}" for name, error in errors.items() if not is_empty(error))
         return f"outputs differ{f': {known}' if known else ''}"
-    status, reason = contender.row.get("status"), contender.row.get("reason")
     if status != MEASURED:  # the rounds that did finish were probably the fast ones
         return f"not fully measured: {status}{'' if is_empty(reason) else f', {reason}'}"
-    return "" if timings.get(contender.cell_id) else "not timed"
+    return "" if timings.get(row["cell_id"]) else "not timed"
 
 
-def _pairs(place: PeerPlace, found: Sequence[Contender], timings: Timings) -> Iterator[PeerPair]:
-    """Yield our best engine against each peer as shipped, then equal engines."""
-    ours = [contender for contender in found if contender.side == OURS]
-    theirs = [contender for contender in found if contender.side != OURS]
-    for own in ours:
-        for other in theirs:
-            if own.is_best and other.engine == EAGER:
-                yield _pair(place, SHIPPED, own, other, timings)
-            if own.engine == other.engine:
-                yield _pair(place, both_with(own.engine), own, other, timings)
+def _pairs(place: PeerPlace, sides: Mapping[str, str], best: set[str], rows: Mapping[str, Row], timings: Timings) -> Iterator[PeerPair]:
+    """Yield our best engine against each peer as shipped, and equal engines."""
+    for own, other in itertools.product(sides, sides):
+        if sides[own] != OURS or sides[other] == OURS:
+            continue
+        ours, theirs = rows[own], rows[other]
+        kinds = {SHIPPED: own in best and theirs["engine"] == EAGER, both_with(ours["engine"]): ours["engine"] == theirs["engine"]}
+        logs = timings.log_ratios(own, other)
+        for kind in (kind for kind, holds in kinds.items() if holds):
+            yield PeerPair(place=place, peer=sides[other], kind=kind, ours=ours, theirs=theirs, logs=logs, ratio=mean_ratio([logs]))
 
 
-def _pair(place: PeerPlace, kind: str, ours: Contender, theirs: Contender, timings: Timings) -> PeerPair:
-    logs = timings.log_ratios(ours.cell_id, theirs.cell_id)
-    return PeerPair(place=place, peer=theirs.side, kind=kind, ours=ours, theirs=theirs, logs=logs, ratio=mean_ratio([logs]))
-
-
-def _against_fastest(place: PeerPlace, pairs: Sequence[PeerPair], timings: Timings) -> PeerPair | None:
-    """Return the pair against the peer with the smallest median.
+def _fastest(pairs: Sequence[PeerPair], timings: Timings) -> list[PeerPair]:
+    """Return by place the pair against the peer with the smallest median, with p-values that hold for all places together.
 
     The smallest of several medians is slightly too low, a bias against ours.
     """
-    shipped = [pair for pair in pairs if pair.place == place and pair.kind == SHIPPED]
-    return min(shipped, key=lambda pair: statistics.median(timings[pair.theirs.cell_id].values()), default=None)
-
-
-def _with_joint_intervals(fastest: Sequence[PeerPair]) -> list[PeerPair]:
-    """Add the intervals and p-values that hold for all pairs together."""
-    means = {pair.place: mean for pair in fastest if (mean := round_mean(list(pair.logs.values())))}
-    level = joint_level(LEVEL, len(means))
+    shipped = itertools.groupby((pair for pair in pairs if pair.kind == SHIPPED), key=lambda pair: pair.place)
+    found = [min(group, key=lambda pair: statistics.median(timings[pair.theirs["cell_id"]].values())) for _, group in shipped]
+    means = {pair.place: mean for pair in found if (mean := round_mean(list(pair.logs.values())))}
     p_values = dict(zip(means, holm([mean.p_value for mean in means.values()]), strict=True))
-    return [
-        dataclasses.replace(pair, joint=means[pair.place].interval(level).exp(), p_adjusted=p_values[pair.place])
-        if pair.place in means
-        else pair
-        for pair in fastest
-    ]
+    return [dataclasses.replace(pair, p_adjusted=p_values.get(pair.place)) for pair in found]
 
 
-def _means(places: Sequence[PeerPlace], pairs: Sequence[PeerPair], fastest: Sequence[PeerPair]) -> Iterator[Mean]:
-    for part in dict.fromkeys(place.part for place in places):
-        planned = [place for place in places if place.part == part]
-        own = [pair for pair in pairs if pair.place.part == part]
-        yield _mean(FASTEST_PEER, SHIPPED, [pair for pair in fastest if pair.place.part == part], planned)
-        for peer in dict.fromkeys(pair.peer for pair in own):
-            for kind in dict.fromkeys(pair.kind for pair in own if pair.peer == peer):
-                yield _mean(peer, kind, [pair for pair in own if (pair.peer, pair.kind) == (peer, kind)], planned)
-
-
-def _mean(peer: str, kind: str, pairs: Sequence[PeerPair], planned: Sequence[PeerPlace]) -> Mean:
-    measured = [pair for pair in pairs if pair.ratio is not None]
-    return Mean(
-        part=planned[0].part,
-        phase=planned[0].phase,
-        peer=peer,
-        kind=kind,
-        ratio=mean_ratio([pair.logs for pair in measured]),
-        num_places=len(measured),
-        num_planned=len(planned),
-    )
+def _means(planned: Sequence[PeerPlace], pairs: Sequence[PeerPair], fastest: Sequence[PeerPair]) -> Iterator[Mean]:
+    for part in dict.fromkeys(place.part for place in planned):
+        places = [place for place in planned if place.part == part]
+        groups = {(FASTEST_PEER, SHIPPED): [pair for pair in fastest if pair.place.part == part]}
+        for pair in (pair for pair in pairs if pair.place.part == part):
+            groups.setdefault((pair.peer, pair.kind), []).append(pair)
+        for (peer, kind), found in groups.items():
+            logs = [pair.logs for pair in found if pair.ratio]
+            yield Mean(
+                part=part,
+                phase=places[0].phase,
+                dtype=places[0].dtype,
+                peer=peer,
+                kind=kind,
+                ratio=mean_ratio(logs),
+                num_places=len(logs),
+                num_planned=len(places),
+            )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from types import ModuleType
 from typing import Any
 
@@ -10,8 +11,8 @@ import torch
 from torch import nn
 
 from bench import catalog
-from bench.peers import families as outside
 from bench.peers import own_import
+from bench.peers.names import OUTSIDE
 from bench.spec import ModelSpec
 from models.layers.cost import Cost
 from models.layers.dropout import dropping_places
@@ -25,7 +26,7 @@ def family_of(name: str) -> ModuleType:
 
     Our families come from the catalog. A prefix such as `timm` stands for models of another library.
     """
-    return outside.load(name) if outside.is_outside(name) else catalog.load("families", name)
+    return importlib.import_module(f"bench.peers.{name}") if name in OUTSIDE else catalog.load("families", name)
 
 
 def is_counted(model: ModelSpec) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import bench
 from bench.measure.environment import hash_of
-from bench.peers.families import is_outside
+from bench.peers.names import OUTSIDE
 
 TRAINING = tuple(f"bench.training.{name}" for name in ("data", "distillation", "loop", "optimizer"))
 """Modules that every training runs. Data are not among them: a digest of their content identifies them."""
@@ -31,7 +31,7 @@ def training_version(family: str) -> str:
     Comments and docstrings do not count. Torch is recorded apart. The hash has 16 hexadecimal digits.
     """
     folder = Path(bench.__file__).resolve().parent.parent
-    names = TRAINING if is_outside(family) else (*TRAINING, f"models.{family}")
+    names = TRAINING if family in OUTSIDE else (*TRAINING, f"models.{family}")
     return hash_of(folder, set(_files(folder, names)))
 
 

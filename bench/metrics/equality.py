@@ -87,7 +87,7 @@ def measure(job: Job) -> Measurement:
     with attention_backend(cell.workload.attention):
         step = build_step(cell, seed=job.settings.seed, prepare=comparison.prepare)
         found = _found(step, cell)
-        expected = _answers(comparison.reference, _own_model(cell.model, comparison.reference), step.data, cell)
+        expected = _answers(comparison.reference, comparison.reference, step.data, cell)
         result = {**errors(found, expected, comparison, cell.workload.dtype), "equal_to": comparison.name}
         if not result["equal"] and cell.workload.dtype == "fp32":
             exact = _exact_answers(cell, comparison, step.data)
@@ -118,10 +118,10 @@ def errors(found: Answers, expected: Answers, comparison: OutputReference, dtype
 
 
 def _comparison(cell: Cell) -> OutputReference | None:
-    from bench.measure.model import config_of, family_of, is_counted
+    from bench.measure.model import config_of, is_counted
 
     model, work = cell.model, cell.workload
-    if is_counted(model) and (counterpart := family_of(model.family).counterpart_of(config_of(model))):
+    if is_counted(model) and (counterpart := config_of(model).counterpart):
         return _with_ours(cell, counterpart)
     # a recorded training step exposes no gradients, and it records eager mode itself
     if work.engine == EAGER or (work.phase == "train" and parse_engine(work.engine).name == "graph"):
@@ -131,22 +131,21 @@ def _comparison(cell: Cell) -> OutputReference | None:
 
 def _with_ours(cell: Cell, counterpart: Any) -> OutputReference:
     from bench.measure.model import build_model
-    from bench.peers.counterpart import as_theirs, copy_weights, prepare_ours, prepare_peer, redraw
+    from bench.peers.adapter import unadapted
+    from bench.peers.counterpart import copy_weights, redraw
     from models.layers.shape import patch_of
 
     spec = ours_of(cell.model, counterpart)
     reference = build_model(spec)
     redraw(reference)
-    prepare_ours(reference, counterpart)
-    depth, channels = spec.shape.depth, patch_of(spec.interface.patch_dim)[0]
+    channels = patch_of(spec.interface.patch_dim)[0]
 
     def prepare(model: nn.Module) -> None:
-        peer = _own_model(cell.model, model)
-        prepare_peer(peer, counterpart)
-        copy_weights(reference, peer, counterpart, depth, channels)
+        copy_weights(reference, unadapted(model), counterpart, channels)
 
     def by_name(gradients: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        return {theirs: as_theirs(gradients[name], name, counterpart, channels) for name, theirs in counterpart.pairs(depth).items()}
+        named = {name: counterpart.theirs(name) for name in gradients}
+        return {theirs: counterpart.as_theirs(gradients[name], name, channels) for name, theirs in named.items() if theirs}
 
     placed = _placed(reference, cell)
     return OutputReference(name=spec.name, reference=placed, prepare=prepare, by_name=by_name, differences=counterpart.differences)
@@ -187,7 +186,7 @@ def _found(step: Step, cell: Cell) -> Answers:
     In the infer phase these are the results of the second call, because an engine may record the first and replay it afterwards.
     """
     if cell.workload.phase == "train":
-        return _answers(step.forward, _own_model(cell.model, step.model), step.data, cell)
+        return _answers(step.forward, step.model, step.data, cell)
     step.call()
     return Answers(outputs=step.call().clone(), gradients={})
 
@@ -201,11 +200,13 @@ def _exact_answers(cell: Cell, comparison: OutputReference, data: Tensor) -> Ans
     reference = copy.deepcopy(comparison.reference).double()
     reference.zero_grad()
     with attention_backend("math"):  # the only backend that supports float64 on every device
-        return _answers(reference, _own_model(cell.model, reference), data.double(), cell)
+        return _answers(reference, reference, data.double(), cell)
 
 
 def _answers(forward: Callable[[Tensor], Tensor], model: nn.Module, data: Tensor, cell: Cell) -> Answers:
     import torch
+
+    from bench.peers.adapter import unadapted
 
     work = cell.workload
     trains = work.phase == "train"
@@ -217,7 +218,7 @@ def _answers(forward: Callable[[Tensor], Tensor], model: nn.Module, data: Tensor
     upstream = torch.randn(outputs.shape, generator=torch.Generator().manual_seed(0)).to(outputs)
     if outputs.requires_grad:  # a model without parameters has no backward pass
         outputs.backward(upstream)
-    gradients = {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
+    gradients = {name: parameter.grad.clone() for name, parameter in unadapted(model).named_parameters() if parameter.grad is not None}
     return Answers(outputs=outputs.detach().clone(), gradients=gradients)
 
 
@@ -242,16 +243,3 @@ def _error(found: Tensor, expected: Tensor, smallest: float = 0.0) -> float:
     if math.isnan(difference) or (difference and not scale):
         return float("inf")
     return difference / scale if difference else 0.0
-
-
-def _own_model(spec: ModelSpec, model: nn.Module) -> nn.Module:
-    """Return the library's own module of a peer; any other model unchanged.
-
-    The parameter pairs of a counterpart use the names of the library's module.
-    """
-    from bench.measure.model import family_of, is_counted
-
-    if not is_counted(spec):
-        return model
-    found: nn.Module = family_of(spec.family).own_model(model)
-    return found

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-TORCH_EPSILON, VISION_EPSILON = 1e-5, 1e-6
-"""LayerNorm epsilons of torch and of most vision libraries.
-
-Our families use torch's default.
-"""
 PROJECTION = "embedding.project.weight"
 GATE_STD = 0.05
 
@@ -21,9 +18,8 @@ GATE_STD = 0.05
 class Counterpart:
     """One of our families, with options that make it equal a peer.
 
-    `pairs`: function of the depth: our parameter names -> the peer's. Shapes match except for dimensions of size one and flattening.
-    `epsilon`: epsilon of our LayerNorms in the comparison, except those with `epsilon_except` in their name.
-    `absent`: endings of our parameters that the peer lacks; they are zero in the comparison.
+    `pairs`: our parameters -> the peer's. `*` stands for the place of a block, a layer for its weight and bias. An empty name marks what the peer
+    lacks: ours is zero in the comparison. Shapes match except for dimensions of size one and flattening.
     `removed`: modules of the peer that our model lacks; the identity replaces them in the comparison, but not when timed.
     `pixels_first`: whether the peer's patches run over pixels first, then channels.
     `differences`: the remaining differences in words, for readers of the timings.
@@ -31,57 +27,51 @@ class Counterpart:
 
     family: str
     options: Mapping[str, str | int | bool] = field(default_factory=dict)
-    pairs: Callable[[int], Mapping[str, str]]
-    epsilon: float = TORCH_EPSILON
-    epsilon_except: str = ""
-    absent: tuple[str, ...] = ()
+    pairs: Mapping[str, str]
     removed: tuple[str, ...] = ()
     pixels_first: bool = False
     differences: str = ""
 
+    def theirs(self, name: str) -> str:
+        """Return the peer's name of our parameter; empty if the peer lacks it. Raises ValueError if `pairs` does not say."""
+        place = re.match(r"blocks\.(\d+)", name)
+        general = name.replace(place[0], "blocks.*", 1) if place else name
+        layer, _, part = general.rpartition(".")
+        if general not in self.pairs and layer not in self.pairs:
+            raise ValueError(f"weights cannot be copied: {name} has no counterpart")
+        found = self.pairs[general] if general in self.pairs else f"{self.pairs[layer]}.{part}"
+        return found.replace("*", place[1]) if place else found
 
-def prepare_ours(model: nn.Module, counterpart: Counterpart) -> None:
-    """Set the peer's epsilon; zero parameters that the peer lacks."""
-    for name, module in model.named_modules():
-        if isinstance(module, nn.LayerNorm) and not (counterpart.epsilon_except and counterpart.epsilon_except in name):
-            module.eps = counterpart.epsilon
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name.endswith(counterpart.absent):
-                parameter.zero_()
+    def as_theirs(self, tensor: Tensor, name: str, channels: int) -> Tensor:
+        """Convert our parameter or its gradient to the peer's order of pixels and channels."""
+        if not (self.pixels_first and name == PROJECTION):
+            return tensor
+        columns: Tensor = tensor.unflatten(1, (channels, -1))
+        return columns.transpose(1, 2).flatten(1)
 
 
-def prepare_peer(peer: nn.Module, counterpart: Counterpart) -> None:
-    for path in counterpart.removed:
-        owner, _, name = path.rpartition(".")
-        setattr(peer.get_submodule(owner), name, nn.Identity())
-
-
-def copy_weights(model: nn.Module, peer: nn.Module, counterpart: Counterpart, depth: int, channels: int) -> None:
-    """Copy our weights to the peer.
+def copy_weights(model: nn.Module, peer: nn.Module, counterpart: Counterpart, channels: int) -> None:
+    """Copy our weights to the peer, after taking over its epsilons and leaving out what only one side has.
 
     Raises ValueError if a parameter of either model has no counterpart: equal outputs would then be a coincidence.
     """
-    ours, theirs = dict(model.named_parameters()), dict(peer.named_parameters())
-    pairs = counterpart.pairs(depth)
-    kept = {name for name in ours if not name.endswith(counterpart.absent)}
-    if kept != set(pairs) or sorted(theirs) != sorted(pairs.values()):
-        unpaired = sorted((kept ^ set(pairs)) | (set(theirs) ^ set(pairs.values())))
-        raise ValueError(f"weights cannot be copied: {unpaired[0]} has no counterpart")
+    for path in counterpart.removed:
+        owner, _, name = path.rpartition(".")
+        setattr(peer.get_submodule(owner), name, nn.Identity())
+    ours, others = dict(model.named_parameters()), dict(peer.named_parameters())
+    pairs = {name: counterpart.theirs(name) for name in ours}
+    if unpaired := set(filter(None, pairs.values())) ^ set(others):
+        raise ValueError(f"weights cannot be copied: {min(unpaired)} has no counterpart")
+    for name, module in model.named_modules():
+        if isinstance(module, nn.LayerNorm):
+            norm: Any = peer.get_submodule(pairs[f"{name}.weight"].removesuffix(".weight"))
+            module.eps = norm.eps
     with torch.no_grad():
         for name, other in pairs.items():
-            theirs[other].copy_(as_theirs(ours[name], name, counterpart, channels).reshape(theirs[other].shape))
-
-
-def as_theirs(tensor: Tensor, name: str, counterpart: Counterpart, channels: int) -> Tensor:
-    """Convert our parameter to the peer's order of pixels and channels.
-
-    Gradients are converted the same way.
-    """
-    if not (counterpart.pixels_first and name == PROJECTION):
-        return tensor
-    columns: Tensor = tensor.unflatten(1, (channels, -1))
-    return columns.transpose(1, 2).flatten(1)
+            if other:
+                others[other].copy_(counterpart.as_theirs(ours[name], name, channels).reshape(others[other].shape))
+            else:
+                ours[name].zero_()
 
 
 def redraw(model: nn.Module, seed: int = 0) -> None:

@@ -8,12 +8,22 @@ from __future__ import annotations
 from torch import nn
 
 from bench.peers.counterpart import Counterpart
-from bench.peers.libraries import library
-from bench.peers.pairs import lucidrains_gmlp
+from bench.peers.names import library
 from models.layers.shape import image_sides, patch_of, require_divisible
 
 READS = "images"
-COUNTERPARTS = {"gmlp": Counterpart(family="gmlp", options={"pool": "mean"}, pairs=lucidrains_gmlp)}
+PAIRS = {
+    "embedding.project": "to_patch_embed.1",
+    "blocks.*.norm": "layers.*.fn.norm",
+    "blocks.*.expand": "layers.*.fn.fn.proj_in.0",
+    "blocks.*.gating.norm": "layers.*.fn.fn.sgu.norm",
+    "blocks.*.gating.weights.0": "layers.*.fn.fn.sgu.weight",
+    "blocks.*.gating.biases.0": "layers.*.fn.fn.sgu.bias",
+    "blocks.*.contract": "layers.*.fn.fn.proj_out",
+    "norm": "to_logits.0",
+    "head.classify": "to_logits.2",
+}
+COUNTERPARTS = {"gmlp": Counterpart(family="gmlp", options={"pool": "mean"}, pairs=PAIRS)}
 
 
 def gmlp(seq_len: int, width: int, depth: int, ffn_width: int, patch_dim: int, num_classes: int) -> nn.Module:

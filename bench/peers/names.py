@@ -5,10 +5,12 @@ Imports neither torch nor the libraries.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 from collections import Counter
 from pathlib import Path
+from types import ModuleType
 
 from bench.peers import own_code
 from bench.peers.own_import import require_file
@@ -78,6 +80,16 @@ def require_library(library: str, needed_by: str) -> None:
     """
     if importlib.util.find_spec(library) is None:
         raise missing_library(library, needed_by)
+
+
+def library(name: str) -> ModuleType:
+    """Import a library. Raises RequestError, with the command that installs it, if it is missing."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name.partition(".")[0]:
+            raise
+        raise missing_library(error.name, f"{name}'s models") from error
 
 
 def missing_library(library: str, needed_by: str) -> RequestError:

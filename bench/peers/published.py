@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from torch import nn
+
+from bench.peers import counted
+from bench.peers.adapter import adapted
+from bench.peers.counterpart import Counterpart
 from bench.spec import ModelSpec, OptionValue, RequestError
 from bench.tasks._info import Images, info_of
-from models.layers.shape import Interface, Shape, image_sides, patch_of
+from models.layers.cost import Cost
+from models.layers.shape import Interface, Shape, patch_of
 
 COLOUR_CHANNELS = 3
 SIZES = ("width", "depth", "heads", "ffn_width")
@@ -33,13 +39,9 @@ class Facts:
     def pool(self) -> str:
         return "cls" if self.num_extra == 1 else "mean"
 
-    @property
-    def unknown_sizes(self) -> tuple[str, ...]:
-        return tuple(size for size in SIZES if size not in self.sizes)
-
 
 @dataclass(frozen=True, kw_only=True)
-class PublishedConfig:
+class PublishedConfig(ABC):
     """Config of a published model.
 
     `shape`: only seq_len is used; the other sizes are as published.
@@ -50,9 +52,24 @@ class PublishedConfig:
     interface: Interface
     model: str
 
+    def __post_init__(self) -> None:
+        """Raise ValueError unless the interface maps images to one class."""
+        given = self.interface
+        if given.input == "tokens" or given.output != "class":
+            raise ValueError(f"{self.model} reads images and answers with one class, not input={given.input}, output={given.output}")
+        patch_of(given.patch_dim)
+
     @property
-    def facts(self) -> Facts:
-        raise NotImplementedError
+    @abstractmethod
+    def facts(self) -> Facts: ...
+
+    @property
+    @abstractmethod
+    def counterpart(self) -> Counterpart | None: ...
+
+    @abstractmethod
+    def create(self) -> nn.Module:
+        """Return the library's model."""
 
     @property
     def pool(self) -> str:
@@ -62,23 +79,48 @@ class PublishedConfig:
     def data_tokens(self) -> int:
         return self.shape.seq_len - self.facts.num_extra
 
+    @property
+    def unknown_sizes(self) -> tuple[str, ...]:
+        return tuple(size for size in SIZES if size not in self.facts.sizes)
+
+
+def build(config: PublishedConfig) -> nn.Module:
+    return adapted(counted.build_on_device(config.create), config.interface, reads_images=True)
+
+
+def cost(config: PublishedConfig) -> Cost:
+    return counted.count_once(build, config).cost
+
+
+def uses_attention(config: PublishedConfig) -> bool:
+    return counted.count_once(build, config).uses_attention
+
 
 def published_spec(
-    name: str, family: str, options: tuple[tuple[str, OptionValue], ...], facts: Facts, *, seq_len: int | None, input: str, task: str
+    family: str,
+    facts_of: Callable[[str], Facts],
+    name: str,
+    options: tuple[tuple[str, OptionValue], ...],
+    *,
+    seq_len: int | None,
+    sizes: Mapping[str, int | None],
+    input: str,
+    task: str,
 ) -> ModelSpec:
-    """Return the spec of a published model.
+    """Return the spec of a published model, whatever `sizes` are asked.
 
     The interface is its own or a task's. Another `seq_len` changes the side of the images. Raises RequestError if the task or input is not images, or
     if the length does not fit.
     """
+    facts = facts_of(str(dict(options)["model"]))
     n = seq_len or facts.seq_len
     if n <= facts.num_extra:
         raise RequestError(
             f"{name} has {facts.num_extra} tokens besides those of the image, so `seq={n}` is too short", f"try `seq={facts.seq_len}`"
         )
     interface = _task_interface(name, facts, n, task) if task else _own_interface(name, facts, input)
-    sizes = {size: facts.sizes.get(size, 1) for size in SIZES}
-    return ModelSpec(name=name, family=family, options=options, shape=Shape(seq_len=n, **sizes), interface=interface)
+    shape = Shape(seq_len=n, **{size: facts.sizes.get(size, 1) for size in SIZES})
+    return ModelSpec(name=name, family=family, options=options, shape=shape, interface=interface)
 
 
 def unknown_model(library: str, model: str, known: Sequence[str], hint: str) -> RequestError:
@@ -86,22 +128,6 @@ def unknown_model(library: str, model: str, known: Sequence[str], hint: str) -> 
     near = difflib.get_close_matches(model, known, n=1, cutoff=0.5)
     guess = f"did you mean {library}:{near[0]}? " if near else ""
     return RequestError(f"{library} has no model {model!r}", f"{guess}{hint}")
-
-
-def image_arguments(interface: Interface, data_tokens: int) -> dict[str, Any]:
-    """Return the image sizes that an interface implies.
-
-    Keys: `channels`, `sides` (height, width) and `patch_side`.
-    """
-    channels, height, width = image_sides(data_tokens, interface.patch_dim)
-    return {"channels": channels, "sides": (height, width), "patch_side": patch_of(interface.patch_dim)[1]}
-
-
-def require_images(name: str, interface: Interface) -> None:
-    """Raise ValueError unless an interface maps images to one class."""
-    if interface.input == "tokens" or interface.output != "class":
-        raise ValueError(f"{name} reads images and answers with one class, not input={interface.input}, output={interface.output}")
-    patch_of(interface.patch_dim)
 
 
 def _own_interface(name: str, facts: Facts, input: str) -> Interface:

@@ -1,23 +1,67 @@
-"""timm's models, at any size, as shipped.
+"""timm's models: published ones as `timm:NAME`, without their weights, and at any size, as shipped.
 
 Source: Wightman, github.com/huggingface/pytorch-image-models. A strided convolution cuts the patches.
 """
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import torch
 from torch import nn
 
-from bench.peers.counterpart import VISION_EPSILON, Counterpart
-from bench.peers.libraries import library
-from bench.peers.pairs import timm_gmlp, timm_mixer, timm_vit
+from bench.errors import one_line
+from bench.peers import counted
+from bench.peers.counterpart import Counterpart
+from bench.peers.names import library
+from bench.peers.published import Facts, PublishedConfig, build, cost, published_spec, unknown_model, uses_attention
+from bench.spec import RequestError
 from models.layers.shape import image_sides, num_data_tokens, patch_of
 
+__all__ = ["build", "cost", "uses_attention"]
+COUNTED = True
+USES_HEADS = True
 READS = "images"
+ENDS = {"norm": "norm", "head.classify": "head"}
+GMLP_PAIRS = {
+    **ENDS,
+    "embedding.project": "stem.proj",
+    "blocks.*.norm": "blocks.*.norm",
+    "blocks.*.expand": "blocks.*.mlp_channels.fc1",
+    "blocks.*.gating.norm": "blocks.*.mlp_channels.gate.norm",
+    "blocks.*.gating.weights.0": "blocks.*.mlp_channels.gate.proj.weight",
+    "blocks.*.gating.biases.0": "blocks.*.mlp_channels.gate.proj.bias",
+    "blocks.*.contract": "blocks.*.mlp_channels.fc2",
+}
+MIXER_PAIRS = {
+    **ENDS,
+    "embedding.project": "stem.proj",
+    "blocks.*.norm_mixer": "blocks.*.norm1",
+    "blocks.*.mixer.expand": "blocks.*.mlp_tokens.fc1",
+    "blocks.*.mixer.contract": "blocks.*.mlp_tokens.fc2",
+    "blocks.*.norm_feed_forward": "blocks.*.norm2",
+    "blocks.*.feed_forward.expand": "blocks.*.mlp_channels.fc1",
+    "blocks.*.feed_forward.contract": "blocks.*.mlp_channels.fc2",
+}
+VIT_PAIRS = {
+    **ENDS,
+    "embedding.project": "patch_embed.proj",
+    "embedding.class_token": "cls_token",
+    "embedding.positions": "pos_embed",
+    "blocks.*.norm_attention": "blocks.*.norm1",
+    "blocks.*.attention.qkv": "blocks.*.attn.qkv",
+    "blocks.*.attention.project": "blocks.*.attn.proj",
+    "blocks.*.norm_feed_forward": "blocks.*.norm2",
+    "blocks.*.feed_forward.expand": "blocks.*.mlp.fc1",
+    "blocks.*.feed_forward.contract": "blocks.*.mlp.fc2",
+}
 MIXER = {"mixer": "token_mlp", "positions": "none", "pool": "mean"}
 COUNTERPARTS = {
-    "gmlp": Counterpart(family="gmlp", options={"pool": "mean"}, pairs=timm_gmlp, epsilon=VISION_EPSILON, epsilon_except="gating"),
-    "vit": Counterpart(family="vit", options={"pool": "cls"}, pairs=timm_vit, epsilon=VISION_EPSILON),
-    "mixer": Counterpart(family="metaformer", options=MIXER, pairs=timm_mixer, epsilon=VISION_EPSILON),
+    "gmlp": Counterpart(family="gmlp", options={"pool": "mean"}, pairs=GMLP_PAIRS),
+    "vit": Counterpart(family="vit", options={"pool": "cls"}, pairs=VIT_PAIRS),
+    "mixer": Counterpart(family="metaformer", options=MIXER, pairs=MIXER_PAIRS),
 }
 PUBLISHED = {
     **{f"gmlp_{size}16_224": COUNTERPARTS["gmlp"] for size in ("ti", "s", "b")},
@@ -79,3 +123,89 @@ def _mixer(seq_len: int, width: int, depth: int, patch_dim: int, num_classes: in
         **options,
     )
     return model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(PublishedConfig):
+    """Config of a timm model, by timm's name."""
+
+    @property
+    def facts(self) -> Facts:
+        return facts_of(self.model)
+
+    @property
+    def counterpart(self) -> Counterpart | None:
+        return PUBLISHED.get(self.model.partition(".")[0])
+
+    def create(self) -> nn.Module:
+        """Build the model, passing only arguments that differ from the published ones.
+
+        Not every timm model accepts every argument.
+        """
+        facts, interface = self.facts, self.interface
+        (channels, *sides), patch_side = image_sides(self.data_tokens, interface.patch_dim), patch_of(interface.patch_dim)[1]
+        changes: dict[str, Any] = {}
+        if interface.num_classes != facts.num_classes:
+            changes["num_classes"] = interface.num_classes
+        if channels != 3:
+            changes["in_chans"] = channels
+        if patch_side != facts.patch_side:
+            changes["patch_size"] = patch_side
+        if changes.get("patch_size") or self.shape.seq_len != facts.seq_len:
+            changes["img_size"] = tuple(sides)
+        try:
+            model: nn.Module = library("timm").create_model(self.model, **changes)
+        except (TypeError, AssertionError) as error:
+            arguments = ", ".join(f"{name}={value}" for name, value in changes.items())
+            raise ValueError(f"timm:{self.model} does not accept {arguments} ({one_line(error)})") from error
+        return model
+
+
+@functools.lru_cache(maxsize=64)
+def facts_of(model: str) -> Facts:
+    """Read facts from the model, built on `meta`.
+
+    Raises RequestError for an unknown name, or a model that does not cut images into patches.
+    """
+    timm = library("timm")
+    if not timm.is_model(model):
+        raise unknown_model("timm", model, timm.list_models(), "see: python -c 'import timm; print(timm.list_models())'")
+    with torch.device("meta"):
+        built = counted.build_on_device(lambda: timm.create_model(model))
+    embedding = getattr(built, "patch_embed", getattr(built, "stem", None))
+    patches, side = getattr(embedding, "num_patches", None), getattr(embedding, "patch_size", None)
+    if not isinstance(patches, int) or not isinstance(side, (int, tuple)):
+        raise RequestError(
+            f"timm:{model} does not cut images into patches, so it has no seq_len", "name a model that does, such as timm:gmlp_s16_224"
+        )
+    num_extra = int(getattr(built, "num_prefix_tokens", 0))
+    return Facts(
+        seq_len=patches + num_extra,
+        num_extra=num_extra,
+        patch_side=side if isinstance(side, int) else int(side[0]),
+        num_classes=int(getattr(built, "num_classes", 0)),
+        sizes=_sizes(built),
+    )
+
+
+def _sizes(model: nn.Module) -> dict[str, int]:
+    """Return the sizes of a model with one list of blocks.
+
+    Empty for any other model.
+    """
+    blocks = getattr(model, "blocks", None)
+    width = getattr(model, "embed_dim", None)
+    if not isinstance(blocks, (nn.Sequential, nn.ModuleList)) or not len(blocks) or not isinstance(width, int):
+        return {}
+    block = blocks[0]
+    heads = _attribute(block, "attn.num_heads")
+    ffn_width = _attribute(block, "mlp.fc1.out_features") or _attribute(block, "mlp_channels.fc1.out_features")
+    found = {"width": width, "depth": len(blocks), "heads": heads, "ffn_width": ffn_width}
+    return {name: value for name, value in found.items() if isinstance(value, int)}
+
+
+def _attribute(owner: Any, path: str) -> Any:
+    return functools.reduce(lambda found, name: getattr(found, name, None), path.split("."), owner)
+
+
+spec_of = functools.partial(published_spec, "timm", facts_of)

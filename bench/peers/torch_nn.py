@@ -8,13 +8,24 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from bench.peers.counterpart import Counterpart
-from bench.peers.pairs import torch_transformer
 from models.layers.embedding import Embedding
 from models.layers.head import Head
 from models.layers.shape import Interface, Shape
 
 POOL = "cls"
-COUNTERPARTS = {"transformer": Counterpart(family="transformer", options={"pool": POOL}, pairs=torch_transformer)}
+PAIRS = {
+    "embedding.project": "embedding.project",
+    "embedding.class_token": "embedding.class_token",
+    "blocks.*.attention.qkv.weight": "encoder.layers.*.self_attn.in_proj_weight",
+    "blocks.*.attention.qkv.bias": "encoder.layers.*.self_attn.in_proj_bias",
+    "blocks.*.attention.project": "encoder.layers.*.self_attn.out_proj",
+    "blocks.*.norm_attention": "encoder.layers.*.norm1",
+    "blocks.*.feed_forward.expand": "encoder.layers.*.linear1",
+    "blocks.*.feed_forward.contract": "encoder.layers.*.linear2",
+    "blocks.*.norm_feed_forward": "encoder.layers.*.norm2",
+    "head.classify": "head.classify",
+}
+COUNTERPARTS = {"transformer": Counterpart(family="transformer", options={"pool": POOL}, pairs=PAIRS)}
 
 
 class Encoder(nn.Module):

@@ -1,19 +1,43 @@
-"""torchvision's vision transformer, at any size, as shipped.
+"""torchvision's vision transformers: published ones as `torchvision:NAME`, without their weights, and at any size, as shipped.
 
-It uses a strided convolution, torch's own attention layer and square images.
+They use a strided convolution, torch's own attention layer and square images.
 """
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import torch
 from torch import nn
 
-from bench.peers.counterpart import VISION_EPSILON, Counterpart
-from bench.peers.libraries import library
-from bench.peers.pairs import torchvision_vit
+from bench.peers import counted
+from bench.peers.counterpart import Counterpart
+from bench.peers.names import library
+from bench.peers.published import Facts, PublishedConfig, build, cost, published_spec, unknown_model, uses_attention
+from bench.spec import RequestError
 from models.layers.shape import image_sides, num_data_tokens, patch_of
 
+__all__ = ["build", "cost", "uses_attention"]
+COUNTED = True
+USES_HEADS = True
 READS = "images"
-COUNTERPARTS = {"vit": Counterpart(family="vit", options={"pool": "cls"}, pairs=torchvision_vit, epsilon=VISION_EPSILON)}
+PAIRS = {
+    "embedding.project": "conv_proj",
+    "embedding.class_token": "class_token",
+    "embedding.positions": "encoder.pos_embedding",
+    "blocks.*.norm_attention": "encoder.layers.encoder_layer_*.ln_1",
+    "blocks.*.attention.qkv.weight": "encoder.layers.encoder_layer_*.self_attention.in_proj_weight",
+    "blocks.*.attention.qkv.bias": "encoder.layers.encoder_layer_*.self_attention.in_proj_bias",
+    "blocks.*.attention.project": "encoder.layers.encoder_layer_*.self_attention.out_proj",
+    "blocks.*.norm_feed_forward": "encoder.layers.encoder_layer_*.ln_2",
+    "blocks.*.feed_forward.expand": "encoder.layers.encoder_layer_*.mlp.0",
+    "blocks.*.feed_forward.contract": "encoder.layers.encoder_layer_*.mlp.3",
+    "norm": "encoder.ln",
+    "head.classify": "heads.head",
+}
+COUNTERPARTS = {"vit": Counterpart(family="vit", options={"pool": "cls"}, pairs=PAIRS)}
 PUBLISHED = {f"vit_{name}": COUNTERPARTS["vit"] for name in ("b_16", "b_32", "l_16", "l_32", "h_14")}
 """Counterparts of published models, by name."""
 
@@ -23,9 +47,10 @@ def vit(seq_len: int, width: int, depth: int, heads: int, ffn_width: int, patch_
 
     Raises ValueError unless images are square with three channels.
     """
-    channels, height, breadth = image_sides(num_data_tokens(seq_len, "cls"), patch_dim)
+    num_patches = num_data_tokens(seq_len, "cls")
+    channels, height, breadth = image_sides(num_patches, patch_dim)
     if height != breadth or channels != 3:
-        raise ValueError(f"torchvision's vit reads square images of three channels, not {channels} channels of {height} x {breadth} px")
+        raise ValueError(f"torchvision reads square images of three channels, not {num_patches} patches of {channels} channels")
     model: nn.Module = library("torchvision").models.VisionTransformer(
         image_size=height,
         patch_size=patch_of(patch_dim)[1],
@@ -36,3 +61,46 @@ def vit(seq_len: int, width: int, depth: int, heads: int, ffn_width: int, patch_
         num_classes=num_classes,
     )
     return model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(PublishedConfig):
+    """Config of a torchvision model, by torchvision's name; images are square."""
+
+    @property
+    def facts(self) -> Facts:
+        return facts_of(self.model)
+
+    @property
+    def counterpart(self) -> Counterpart | None:
+        return PUBLISHED.get(self.model)
+
+    def create(self) -> nn.Module:
+        """Build the model from the sizes of the published one, because its name fixes the side of the patches."""
+        return vit(self.shape.seq_len, patch_dim=self.interface.patch_dim, num_classes=self.interface.num_classes, **self.facts.sizes)
+
+
+@functools.lru_cache(maxsize=64)
+def facts_of(model: str) -> Facts:
+    """Read facts from the model, built on `meta`.
+
+    Raises RequestError for an unknown name, or a model that is not a vision transformer.
+    """
+    models = library("torchvision").models
+    if model not in (known := models.list_models(module=models)):
+        raise unknown_model("torchvision", model, known, "try torchvision:vit_b_16")
+    with torch.device("meta"):
+        built = counted.build_on_device(lambda: models.get_model(model, weights=None))
+    if not isinstance(built, models.VisionTransformer):
+        raise RequestError(f"torchvision:{model} does not cut images into patches, so it has no seq_len", "try torchvision:vit_b_16")
+    found: Any = built
+    sizes = {
+        "width": found.hidden_dim,
+        "depth": len(found.encoder.layers),
+        "heads": found.encoder.layers[0].num_heads,
+        "ffn_width": found.mlp_dim,
+    }
+    return Facts(seq_len=found.seq_length, num_extra=1, patch_side=found.patch_size, num_classes=found.num_classes, sizes=sizes)
+
+
+spec_of = functools.partial(published_spec, "torchvision", facts_of)

@@ -7,22 +7,34 @@ and `flash-linear-attention` no kernel of theirs runs.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from types import ModuleType
 
 from torch import Tensor, nn
 
 from bench.peers.counterpart import Counterpart
-from bench.peers.libraries import library
-from bench.peers.pairs import transformers_mamba2
+from bench.peers.names import library
 from models import metaformer
 from models.layers.shape import Interface, Shape
 from models.mixers import delta_rule
 from models.mixers.state_space import Config
 
-COUNTERPARTS = {
-    "mamba2": Counterpart(family="metaformer", options={"mixer": "state_space:causal=true", "pool": "mean"}, pairs=transformers_mamba2)
+PAIRS = {
+    "blocks.*.mixer.project_in.weight": "blocks.*.mixer.in_proj.weight",
+    "blocks.*.mixer.convolution": "blocks.*.mixer.conv1d",
+    "blocks.*.mixer.log_rate": "blocks.*.mixer.A_log",
+    "blocks.*.mixer.step_bias": "blocks.*.mixer.dt_bias",
+    "blocks.*.mixer.skip": "blocks.*.mixer.D",
+    "blocks.*.mixer.norm.weight": "blocks.*.mixer.norm.weight",
+    "blocks.*.mixer.project_out.weight": "blocks.*.mixer.out_proj.weight",
+    **{name: name for name in ("embedding.project", "embedding.positions", "norm", "head.classify")},
+    **{
+        f"blocks.*.{name}": f"blocks.*.{name}"
+        for name in ("norm_mixer", "norm_feed_forward", "feed_forward.expand", "feed_forward.contract")
+    },
 }
+COUNTERPARTS = {"mamba2": Counterpart(family="metaformer", options={"mixer": "state_space:causal=true", "pool": "mean"}, pairs=PAIRS)}
 
 
 class Encoder(nn.Module):
@@ -39,22 +51,6 @@ class Encoder(nn.Module):
         assert self.norm is not None  # pre-norm blocks end in a norm
         answers: Tensor = self.head(self.norm(self.blocks(self.embedding(data))))
         return answers
-
-
-def mamba2(
-    seq_len: int, width: int, depth: int, heads: int, ffn_width: int, patch_dim: int, num_classes: int, input: str, vocab_size: int
-) -> nn.Module:
-    """Build the encoder of Mamba-2 with mean pooling and learned positions."""
-    shape = Shape(seq_len=seq_len, width=width, depth=depth, heads=heads, ffn_width=ffn_width)
-    return Encoder(shape, Interface(input=input, patch_dim=patch_dim, vocab_size=vocab_size, num_classes=num_classes), _mamba2_mixer)
-
-
-def gated_delta_net(
-    seq_len: int, width: int, depth: int, heads: int, ffn_width: int, patch_dim: int, num_classes: int, input: str, vocab_size: int
-) -> nn.Module:
-    """Build the encoder of gated delta rules with mean pooling and learned positions. Our `delta_rule:causal=true` has biases beside."""
-    shape = Shape(seq_len=seq_len, width=width, depth=depth, heads=heads, ffn_width=ffn_width)
-    return Encoder(shape, Interface(input=input, patch_dim=patch_dim, vocab_size=vocab_size, num_classes=num_classes), delta_net_mixer)
 
 
 def delta_net_mixer(shape: Shape, place: int) -> nn.Module:
@@ -74,7 +70,7 @@ def delta_net_mixer(shape: Shape, place: int) -> nn.Module:
     return built
 
 
-def _mamba2_mixer(shape: Shape, place: int) -> nn.Module:
+def mamba2_mixer(shape: Shape, place: int) -> nn.Module:
     """Build one `Mamba2Mixer` with the defaults of our `state_space`."""
     ours = Config(seq_len=shape.seq_len, width=shape.width, heads=shape.heads, causal=True)
     config = _transformers().Mamba2Config(
@@ -90,6 +86,28 @@ def _mamba2_mixer(shape: Shape, place: int) -> nn.Module:
     )
     built: nn.Module = library("transformers.models.mamba2.modeling_mamba2").Mamba2Mixer(config, layer_idx=place)
     return built
+
+
+def encoder(
+    mixer: Callable[[Shape, int], nn.Module],
+    seq_len: int,
+    width: int,
+    depth: int,
+    heads: int,
+    ffn_width: int,
+    patch_dim: int,
+    num_classes: int,
+    input: str,
+    vocab_size: int,
+) -> nn.Module:
+    """Build the encoder of a mixer with mean pooling and learned positions."""
+    shape = Shape(seq_len=seq_len, width=width, depth=depth, heads=heads, ffn_width=ffn_width)
+    return Encoder(shape, Interface(input=input, patch_dim=patch_dim, vocab_size=vocab_size, num_classes=num_classes), mixer)
+
+
+mamba2 = functools.partial(encoder, mamba2_mixer)
+gated_delta_net = functools.partial(encoder, delta_net_mixer)
+"""Our `delta_rule:causal=true` has biases beside."""
 
 
 def _transformers() -> ModuleType:

@@ -8,17 +8,29 @@ from __future__ import annotations
 from torch import nn
 
 from bench.peers.counterpart import Counterpart
-from bench.peers.libraries import library
-from bench.peers.pairs import lucidrains_vit
+from bench.peers.names import library
 from models.layers.shape import image_sides, num_data_tokens, patch_of, require_divisible
 
 READS = "images"
+PAIRS = {
+    "embedding.project": "to_patch_embedding.2",
+    "embedding.class_token": "cls_token",
+    "embedding.positions": "pos_embedding",
+    "blocks.*.norm_attention": "transformer.layers.*.0.norm",
+    "blocks.*.attention.qkv.weight": "transformer.layers.*.0.to_qkv.weight",
+    "blocks.*.attention.qkv.bias": "",
+    "blocks.*.attention.project": "transformer.layers.*.0.to_out.0",
+    "blocks.*.norm_feed_forward": "transformer.layers.*.1.net.0",
+    "blocks.*.feed_forward.expand": "transformer.layers.*.1.net.1",
+    "blocks.*.feed_forward.contract": "transformer.layers.*.1.net.4",
+    "norm": "transformer.norm",
+    "head.classify": "mlp_head",
+}
 COUNTERPARTS = {
     "vit": Counterpart(
         family="vit",
         options={"pool": "cls"},
-        pairs=lucidrains_vit,
-        absent=("attention.qkv.bias",),
+        pairs=PAIRS,
         removed=("to_patch_embedding.1", "to_patch_embedding.3"),
         pixels_first=True,
         differences="a LayerNorm before and one after the projection of patches, removed for the comparison of outputs; query, key and value have no "

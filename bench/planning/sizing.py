@@ -375,7 +375,7 @@ def sizing_of(sized: SizedModel) -> Sizing:
     """
     cost, n = cost_of(sized.model), sized.model.shape.seq_len
     family, counted, shape = family_of(sized.model.family), is_counted(sized.model), sized.model.shape
-    unknown = family.unknown_sizes(config_of(sized.model)) if counted else ()
+    unknown = config_of(sized.model).unknown_sizes if counted else ()
     return Sizing(
         match=sized.match,
         budget=sized.budget,

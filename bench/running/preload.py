@@ -21,9 +21,9 @@ import bench.measure.kernels
 import bench.measure.memory_tracker
 import bench.measure.step
 import bench.measure.timer
-import bench.peers.families.python
-import bench.peers.families.timm
-import bench.peers.families.torchvision
+import bench.peers.python
+import bench.peers.timm
+import bench.peers.torchvision
 import bench.running.worker
 import bench.training.loop
 from bench import catalog

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 
 from bench.metrics import equality
 from bench.peers import counterpart as weights
-from bench.peers.counterpart import Counterpart
-from bench.peers.pairs import timm_gmlp
 from bench.planning.sizing import SizedModel, resolve_models
 from bench.spec import ModelSpec
 from tests.made_jobs import small_job, small_record
@@ -94,27 +92,29 @@ def test_a_wrong_gradient_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_reference_that_rounds_worse_is_judged_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare = weights.prepare_ours
+    redraw = weights.redraw
 
-    def prepare_and_blur(model: nn.Module, *others: Any) -> None:
-        prepare(model, *others)
+    def redraw_and_blur(model: nn.Module) -> None:
+        redraw(model)
         model.register_forward_hook(lambda _module, _data, out: out * 1.001 if out.dtype == torch.float32 else out)
 
-    monkeypatch.setattr(weights, "prepare_ours", prepare_and_blur)
+    monkeypatch.setattr(weights, "redraw", redraw_and_blur)
     found = measured(peer("timm:gmlp"), phase="train")
     assert found["equal"]
     assert found["equal_to"] == "gmlp+pool=mean, in float64"
     assert found["gradient_error"] <= 1e-5
 
 
-def test_a_weight_without_counterpart_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("changes", "lost"), [({"head.classify.bias": ""}, "head.bias"), ({"head.classify": "tail"}, "head.bias")])
+def test_a_weight_without_counterpart_is_refused(changes: dict[str, str], lost: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from bench.peers import timm
 
-    def short(depth: int) -> dict[str, str]:
-        return {ours: theirs for ours, theirs in timm_gmlp(depth).items() if theirs != "head.bias"}
-
-    monkeypatch.setitem(timm.COUNTERPARTS, "gmlp", Counterpart(family="gmlp", options={"pool": "mean"}, pairs=short))
-    with pytest.raises(ValueError, match=r"weights cannot be copied: head.* has no counterpart"):
+    found = timm.COUNTERPARTS["gmlp"]
+    monkeypatch.setitem(timm.COUNTERPARTS, "gmlp", dataclasses.replace(found, pairs={**found.pairs, **changes}))
+    with pytest.raises(ValueError, match=f"weights cannot be copied: {lost} has no counterpart"):
+        measured(peer("timm:gmlp"))
+    monkeypatch.setitem(timm.COUNTERPARTS, "gmlp", dataclasses.replace(found, pairs={}))
+    with pytest.raises(ValueError, match=r"weights cannot be copied: .* has no counterpart"):
         measured(peer("timm:gmlp"))
 
 

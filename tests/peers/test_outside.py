@@ -11,10 +11,10 @@ import torch
 
 from bench.cli import main
 from bench.flop_counter import HAS_FVCORE
-from bench.measure.model import build_model, cost_of, num_data_tokens_of, uses_attention
+from bench.measure.model import build_model, config_of, cost_of, num_data_tokens_of, uses_attention
 from bench.measure.step import synthetic_batch
 from bench.metrics import flops, params
-from bench.peers.families import python
+from bench.peers import python
 from bench.planning.build import build_plan
 from bench.planning.check import check_plan
 from bench.progress import listening
@@ -63,6 +63,7 @@ def test_what_is_not_known_of_a_published_model_is_none_and_not_zero() -> None:
     assert found[0].cell.model.interface.input == "images"
     assert (found[0].sizing.params_seq, found[0].sizing.params_blocks) == (None, None)
     described = description(found[0])
+    assert (found[0].sizing.unknown_sizes, config_of(found[0].cell.model).pool) == ((), "cls")
     assert (described["flops_by_degree"], described["quadratic_equals_linear_at"], described["params_seq"]) == (None, None, None)
 
 

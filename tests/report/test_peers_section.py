@@ -25,7 +25,7 @@ from bench.report.charts.style import figure_style
 from bench.report.document import Block, Document, Section
 from bench.report.markdown import to_markdown
 from bench.report.sections.answer import answer_sentences
-from bench.report.sections.peers import peer_blocks, peer_json, summary
+from bench.report.sections.peers import peer_blocks, peer_json
 from bench.report.sections.verdicts import claim_lines, verdicts_json
 from bench.report.write import write_report
 from bench.spec import Part, PlannedArm, PlannedCell
@@ -154,12 +154,6 @@ def test_predictions_about_each_peer_have_verdicts(study: Study) -> None:
     assert slow.figure.startswith("n = 17, batch 1: 1.498 [")
 
 
-def test_the_summary_comes_first(section: str) -> None:
-    first = section.strip().splitlines()[0]
-    assert first.startswith("Time of ours with its best engine over the fastest peer as shipped, geometric mean: gMLP, infer 0.50")
-    assert first.endswith("Ours is shown to take less time in 23 of 24 configurations in fp32 (Holm).")
-
-
 def test_no_dtype_is_left_out_of_the_answer(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     assert study.peers is not None
     first, *rest = study.peers.fastest
@@ -171,22 +165,20 @@ def test_no_dtype_is_left_out_of_the_answer(study: Study, monkeypatch: pytest.Mo
     shown, said, *_ = answer_sentences(dataclasses.replace(study))
     assert ", 1.20 in bf16 inference and 1.20 in bf16 training." in said
     assert shown == "Ours is shown to be faster (Holm) in 22 of 23 configurations in fp32 and 0 of 1 in bf16."
-    assert "22 of 23 configurations in fp32 and 0 of 1 in bf16 (Holm)" in summary(changed)
 
 
 def test_a_slow_cell_has_its_ratio(section: str) -> None:
-    (cell,) = [line for line in lines_with(section, "gMLP, train", "| 17 | 1 |", "1.498 [1.468, 1.528]") if ENGINE in line]
+    (cell,) = lines_with(section, "gMLP, train", "| 17 | 1 |", "1.498 [")
     assert "| timm |" in cell
 
 
 def test_engines_stand_side_by_side(section: str) -> None:
     """Ours eager over timm's eager is 0.9, and with the engine on both sides 0.5 / 0.6."""
     (header,) = [line for line in lines_with(section, "part", "peer", "both eager") if "output error" not in line]
-    assert [text.strip() for text in header.split("|")[1:-1]] == [
-        *("part", "peer", "best engine / as shipped", "both eager", f"both {ENGINE}")
-    ]
+    kinds = ["best engine / as shipped", f"both {ENGINE}", "both eager"]
+    assert [text.strip() for text in header.split("|")[1:-1]] == ["part", "peer", *kinds]
     line = next(line for line in lines_with(section, "ViT, infer", "timm", "6 of 6") if "fastest" not in line)
-    assert [float(text.split("[")[0]) for text in line.split("|")[3:6]] == pytest.approx([0.45, 0.95, 0.75], abs=0.01)
+    assert [float(text.split("[")[0]) for text in line.split("|")[3:6]] == pytest.approx([0.45, 0.75, 0.95], abs=0.01)
 
 
 def test_a_cell_whose_answers_differ_is_named_and_compared_with_nothing(section: str, peers_json: dict[str, Any]) -> None:
@@ -229,9 +221,8 @@ def test_the_title_of_the_figure_has_the_range_of_the_means(study: Study, make_d
     means = [mean for mean in comparison.means if mean.peer == FASTEST_PEER and mean.ratio]
     estimates = [mean.ratio.estimate for mean in means if mean.ratio]
     expected = f"Our models take on average {numbers.significant(min(estimates))} to {numbers.significant(max(estimates))} of the fastest peer's time"
-    assert peers_title(means, comparison) == expected
-    places = tuple(dataclasses.replace(place, dtype="bf16" if place.family == "vit" else "fp32") for place in comparison.places)
-    assert " (fp32), " in peers_title(means, dataclasses.replace(comparison, places=places))
+    assert peers_title(means) == expected
+    assert " (fp32), " in peers_title([dataclasses.replace(mean, dtype="bf16" if "ViT" in mean.part else "fp32") for mean in means])
     assert draw_peers(make_data(models=("gmlp",), lengths=(17,))) is None
 
 
@@ -246,12 +237,11 @@ def test_predictions_for_a_cpu_are_left_out_on_a_gpu(make_data: MakeData) -> Non
     assert on_gpu.prediction_verdicts == []
 
 
-def test_unstable_times_and_what_was_taken_out_of_a_peer_are_said(make_data: MakeData) -> None:
+def test_what_was_taken_out_of_a_peer_is_said(make_data: MakeData) -> None:
     data = made(make_data, titles=["ViT"], phases=["infer"], lengths=[17], batches=[1])
-    rows = data.rows.assign(latency_stable=False, differences=["two LayerNorms" if ":" in name else None for name in data.rows["model"]])
+    rows = data.rows.assign(differences=["two LayerNorms" if ":" in name else None for name in data.rows["model"]])
     section = section_of(dataclasses.replace(data, rows=rows))
     text = to_markdown(Document(title="Test", subtitle="", notice="", sections=(Section(title="Peers", blocks=section),)))
-    assert "], unstable |" in text
     assert "timm: two LayerNorms. torchvision: two LayerNorms." in text
 
 

@@ -28,33 +28,28 @@ def draw_peers(study: Study) -> FigureBlock | None:
         axis_label="our time / fastest peer's (below 1: faster)",
         tick_text=lambda value: f"{value:g}",
     )
-    return FigureBlock(name="peers", title=peers_title(means, comparison), caption=CAPTION, figure=figure)
+    return FigureBlock(name="peers", title=peers_title(means), caption=CAPTION, figure=figure)
 
 
-def peers_title(means: list[Mean], comparison: PeerComparison) -> str:
+def peers_title(means: list[Mean]) -> str:
     """State the range of the means, by dtype if several were compared."""
     by_dtype: dict[str, list[float]] = {}
     for mean in means:
         assert mean.ratio is not None
-        by_dtype.setdefault(_dtype(mean, comparison), []).append(mean.ratio.estimate)
+        by_dtype.setdefault(mean.dtype, []).append(mean.ratio.estimate)
     ranges = {dtype: numbers.span(found) for dtype, found in by_dtype.items()}
     if len(ranges) > 1:
         return f"Our mean time over the fastest peer's: {', '.join(f'{found} ({dtype})' for dtype, found in ranges.items())}"
     return f"Our models take on average {next(iter(ranges.values()))} of the fastest peer's time"
 
 
-def _dtype(mean: Mean, comparison: PeerComparison) -> str:
-    return next(place.dtype for place in comparison.places if place.part == mean.part)
-
-
 def _row(mean: Mean, comparison: PeerComparison) -> Row:
     assert mean.ratio is not None
     cells = [pair for pair in comparison.fastest if pair.place.part == mean.part and pair.ratio]
-    role = role_of(cells[0].place.family)
     return Row(
         label=mean.part,
         interval=mean.ratio,
-        color=ROLES.get(role, TEAL),
+        color=ROLES.get(role_of(cells[0].ours["family"]), TEAL),
         text=numbers.significant(mean.ratio.estimate),
         dots=tuple(pair.ratio.estimate for pair in cells if pair.ratio),
     )

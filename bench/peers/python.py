@@ -21,7 +21,7 @@ from torch import nn
 
 from bench.errors import one_line
 from bench.peers import counted, own_import
-from bench.peers.adapter import adapted, unadapted
+from bench.peers.adapter import adapted
 from bench.peers.counterpart import Counterpart
 from bench.peers.names import LIBRARIES, missing_library, read_arguments
 from bench.peers.published import SIZES
@@ -33,9 +33,7 @@ from models.layers.shape import Interface, Shape, num_data_tokens, require_one_o
 
 COUNTED = True
 USES_HEADS = True
-REFERENCE_OPTIONS: dict[str, str] = {}
 INTERFACE_WORDS = ("input", "patch_dim", "num_classes", "vocab_size")
-WIDTH = "width"
 READS = "READS"
 """Attribute of a module, function or class: its models read `images`."""
 
@@ -65,6 +63,15 @@ class Config:
     @property
     def data_tokens(self) -> int:
         return num_data_tokens(self.shape.seq_len, self.pool)
+
+    @property
+    def unknown_sizes(self) -> tuple[str, ...]:
+        return tuple(size for size in SIZES if size not in _parameters(self.factory, self.digest))
+
+    @property
+    def counterpart(self) -> Counterpart | None:
+        """The factory's counterpart; None if further arguments may change the model."""
+        return None if self.arguments else _counterpart(self.factory, self.digest)
 
 
 def spec_of(
@@ -143,18 +150,6 @@ def _shape_text(shape: tuple[int, ...]) -> str:
 @functools.lru_cache(maxsize=512)
 def _counted(config: Config) -> counted.Counted:
     return own_import.ask(config.digest, counted.count_once, build, config)
-
-
-def unknown_sizes(config: Config) -> tuple[str, ...]:
-    return tuple(size for size in SIZES if size not in _parameters(config.factory, config.digest))
-
-
-def counterpart_of(config: Config) -> Counterpart | None:
-    """Return the factory's counterpart; None if further arguments may change the model."""
-    return None if config.arguments else _counterpart(config.factory, config.digest)
-
-
-own_model = unadapted
 
 
 def _input_of(factory: str, digest: str, pool: str, seq_len: int, input: str, task: str) -> tuple[str, Interface]:
