@@ -58,6 +58,10 @@ def in_python(*kinds: type) -> Callable[[Callable[..., _T]], Callable[..., _T]]:
         @functools.wraps(function)
         def call(*arguments: Any, **keywords: Any) -> _T:
             try:
+                if arguments and not own:
+                    raise RequestError(
+                        f"{function.__name__} takes keywords alone, not {arguments[0]!r}", f"see: help(bench.{function.__name__})"
+                    )
                 for name in keywords:
                     require_field(name, flags)
                 given = {
@@ -262,7 +266,11 @@ def load(*runs: str | Path | RunResult | Iterable[str | Path | RunResult]) -> pa
     """
     from bench.reading import merge, store
 
-    named = [run for entry in runs for run in ((entry,) if isinstance(entry, str | Path | RunResult) else entry)]
+    named = [
+        run
+        for entry in runs
+        for run in ((entry,) if isinstance(entry, str | Path | RunResult) or not isinstance(entry, Iterable) else entry)
+    ]
     if not named:
         raise TypeError("load needs the folder of a run, such as results/2026-11-23_cpu_three_families")
     rows: pandas.DataFrame = merge.rows_of_runs(store.read_runs([_folder(run) for run in named]))
@@ -282,6 +290,8 @@ def compare(options: CompareOptions, *runs: str | Path | RunResult) -> CompareRe
     from bench.report.console_views import write_comparison
     from bench.report.sections.front import figure, json_of, notes, text_tables
 
+    if not runs:
+        raise RequestError("compare needs the folder of a run", "name a folder in results/")
     fronts = compare_in(read_runs(list(map(_folder, runs))), options.x, options.y)
     if options.out:
         write_comparison(fronts, options.out)
@@ -327,6 +337,8 @@ def diff(options: DiffOptions, first: str | Path | RunResult, second: str | Path
 
 
 def _folder(run: str | Path | RunResult) -> Path:
+    if not isinstance(run, str | Path | RunResult):
+        raise RequestError(f"a run is its folder or a result of bench.run, not {run!r}", "name a folder in results/")
     return run.folder if isinstance(run, RunResult) else Path(run)
 
 

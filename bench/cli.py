@@ -311,6 +311,8 @@ def report(options: ReportOptions, runs: Runs) -> None:
         known = study(*stored, name=options.out.resolve().name if options.out and len(stored) > 1 else "")
         if len(stored) > 1 and not options.out:
             raise RequestError(f"a report of {len(stored)} runs needs `out`", "add `out=reports/NAME`")
+        if options.out:
+            console_views.require_page_folder(options.out)
         target = options.out or report_folder(stored[0].folder)
         path = console_views.write_page(known, target, every_figure=options.figures == ALL)
         # with --out, leave the folders of the runs alone: they may be read-only

@@ -6,6 +6,7 @@ A file is written to a temporary name beside the target and then renamed, so tha
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import lzma
 import os
@@ -42,7 +43,8 @@ def writing(target: Path | str) -> Iterator[None]:
     try:
         yield
     except OSError as failed:
-        raise RequestError(f"cannot write {target}: {failed.strerror or failed}", "choose another `out`, or free some space") from failed
+        or_space = ", or free some space" if failed.errno == errno.ENOSPC else ""
+        raise RequestError(f"cannot write {target}: {failed.strerror or failed}", f"choose another `out`{or_space}") from failed
 
 
 def write_bytes(path: Path, content: bytes) -> None:

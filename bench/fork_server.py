@@ -20,6 +20,8 @@ from bench.variables import variables_restored
 
 PRELOAD = ["bench.running.ignore_signals", "bench.running.preload"]
 SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1"}
+SAFE_PATH = {"PYTHONSAFEPATH": "1"}
+"""Keeps the folder in which the program happens to run off the server's path: it may have a `models` or `bench` of its own."""
 DEATH_S = 60.0  # far longer than a killed process takes to disappear, even on a busy machine
 STARTING = threading.Lock()
 """Held while a process starts, because that changes variables of this process."""
@@ -59,7 +61,11 @@ def start(process: Any) -> None:
     deadline = time.monotonic() + DEATH_S
     _context.set_forkserver_preload([*PRELOAD, *sorted(_libraries)])
     # Python 3.11's server ignores this process's sys.path and silently skips modules that it cannot import
-    with STARTING, _main_module_left_out(), _environment({**SINGLE_THREADED, "PYTHONPATH": os.pathsep.join(sys.path)}):
+    with (
+        STARTING,
+        _main_module_left_out(),
+        _environment({**SINGLE_THREADED, **SAFE_PATH, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)}),
+    ):
         while True:
             try:
                 process.start()

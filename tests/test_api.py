@@ -115,6 +115,21 @@ def test_an_error_is_a_value_error_that_names_keywords(request_: dict[str, Any],
     assert caught.value.__notes__ == [f"hint: {caught.value.hint}"]
 
 
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: bench.load(3), "a run is its folder"),
+        (lambda: bench.compare(), "compare needs the folder of a run"),
+        (lambda: bench.compare([]), "a run is its folder"),
+        (lambda: bench.plan("gmlp"), "plan takes keywords alone, not 'gmlp'"),
+        (lambda: bench.plan(models="gmlp", seq=b"17"), "seq= must be text, a number or a list of these"),
+    ],
+)
+def test_what_no_shell_can_say_is_refused(call: Callable[[], object], says: str) -> None:
+    with pytest.raises(bench.RequestError, match=says):
+        call()
+
+
 @pytest.mark.parametrize("reads", [bench.load, bench.compare])
 def test_a_note_says_which_folder_to_name(reads: Callable[[str], Any]) -> None:
     with pytest.raises(bench.RequestError, match="no run folder at nothing") as caught:

@@ -117,15 +117,21 @@ def command_line() -> str:
 def write_plan(wanted: Plan, path: Path) -> None:
     """Write a plan file, for `bench run --plan`.
 
-    Raises RequestError for a user's own file or object, whose code a plan does not hold.
+    Raises RequestError for a user's own file or object, whose code a plan does not hold, and if the file exists and is no plan.
     """
     from bench.files import write_json, writing
+    from bench.reading.store import read_plan
     from bench.serialize import to_json
 
     if own := [planned.cell.model for planned in wanted.cells if planned.cell.model.digest]:
         raise RequestError(
             f"a plan file cannot hold the code of {own[0].name}", "measure it with bench run; the run's folder holds its code"
         )
+    if path.is_file():
+        try:
+            read_plan(path)
+        except RequestError as wrong:
+            raise RequestError(f"{path} exists and is no plan of this version", "choose another `out`") from wrong
     with writing(path):
         write_json(path, to_json(wanted))
 

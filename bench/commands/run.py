@@ -131,12 +131,15 @@ def carry_out(plan: Plan, options: RunOptions, show_progress: ShowsProgress, say
 
     Raises RequestError for missing data or a folder that holds something else, and Stopped after a second interrupt.
     """
-    from bench.reading.store import RunRecords, holds_records
+    from bench.planning.jobs import is_complete
+    from bench.reading.store import RunRecords, holds_records, is_packed
     from bench.running.folder import ChosenFolder, choose_folder
     from bench.running.runner import execute, finished, jobs_to_run
 
     if options.resume:
-        chosen = ChosenFolder(folder=options.resume, complete=False, records=RunRecords(options.resume))
+        records = RunRecords(options.resume)
+        is_done = not options.retry and is_packed(options.resume) and is_complete(plan, records.read())
+        chosen = ChosenFolder(folder=options.resume, complete=is_done, records=records)
     else:
         chosen = choose_folder(plan, options.out, datetime.date.today(), again=bool(options.retry))
     folder, records = chosen.folder, chosen.records

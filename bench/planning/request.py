@@ -212,7 +212,7 @@ class Request:
     heads: int | None = count(None, "Set the number of heads (default: the narrowest heads of 32 to 64 channels).", SIZE)
     ffn_width: int | None = count(None, "Set the hidden width of the channel projection; needs a width without params.", SIZE)
 
-    phase: tuple[str, ...] = choices(("infer",), "infer, train (a whole training step), or both.", PHASES, WORKLOAD)
+    phase: tuple[str, ...] = choices(("infer",), "infer, train (a whole training step), or infer,train.", PHASES, WORKLOAD)
     dtype: tuple[str, ...] = choices(("fp32",), "fp32, tf32 (CUDA), bf16 (pure), bf16-autocast.", DTYPES, WORKLOAD)
     engine: tuple[str, ...] = flag((EAGER,), ENGINE_HELP, "LIST", several(_engine), WORKLOAD, words=_names("engines"))
     attention: tuple[str, ...] = choices(("auto",), ATTENTION_HELP, ATTENTION_BACKENDS, WORKLOAD)

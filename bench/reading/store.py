@@ -38,6 +38,7 @@ Its keys are folder names. Its values have:
 `why`: the reason.
 `question`, `answer`: for runs without these in their own files.
 """
+PLAN_HINT = "write one with: bench plan ... --out FILE"
 CHECKSUM = b',"checksum":"'
 NUMBERS = ("busy_cores", "num_cores", "load", "load_at_end", "gpu_processes", "memory_available_bytes", "gpu_memory_bytes")
 """Facts of the environment that must be numbers."""
@@ -134,6 +135,11 @@ def read_run(folder: Path, records: RunRecords | None = None) -> StoredRun:
     )
 
 
+def is_packed(folder: Path) -> bool:
+    """Return whether the records are packed, as those of a complete run are, and nothing was appended since."""
+    return packed_path(folder / RECORDS).exists() and not (folder / RECORDS).exists()
+
+
 def read_runs(folders: Iterable[str | Path]) -> list[StoredRun]:
     """Read several different runs.
 
@@ -215,13 +221,15 @@ def parse_plan(data: object, source: Path) -> Plan:
     """
     schema = data.get("schema") if isinstance(data, dict) else None
     if schema != SCHEMA:
-        has = f"its form is {schema!r}" if schema is not None else "it is no plan"
-        hint = "measure again, or read it with the version of this program that wrote it"
+        has, hint = f"its form is {schema!r}", "measure again, or read it with the version of this program that wrote it"
+        if schema is None:
+            has, hint = "it names none", PLAN_HINT
         raise RequestError(f"{source} cannot be read as a plan: this version reads form {SCHEMA!r}, {has}", hint)
     try:
         plan: Plan = from_json(Plan, data)
     except ValueError as error:
-        raise RequestError(f"{source} cannot be read as a plan: {error}", "write one with: bench plan ... --out FILE") from error
+        place = str(error).replace("`", "")  # in errors, backquotes mark names of fields
+        raise RequestError(f"{source} cannot be read as a plan: {place}", PLAN_HINT) from error
     return plan
 
 

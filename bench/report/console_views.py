@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from bench import catalog, console
 from bench.files import write_text_below, writing
+from bench.reading.store import ENVIRONMENT
 from bench.serialize import to_json
-from bench.spec import LATENCY, Plan
+from bench.spec import LATENCY, Plan, RequestError
 from models.layers.options import option_text
 
 if TYPE_CHECKING:
@@ -28,6 +29,16 @@ def write_tables(study: Study, folder: Path) -> None:
 
     with writing(folder):
         write_table(study.rows, folder)
+
+
+def require_page_folder(folder: Path) -> None:
+    """Raise RequestError if the folder holds something, and neither a report nor a run."""
+    if (
+        folder.is_dir()
+        and any(folder.iterdir())
+        and not any((folder / name).exists() for name in ("report.html", "report.md", ENVIRONMENT))
+    ):
+        raise RequestError(f"{folder} is not empty and holds no report", "choose another `out`")
 
 
 def write_page(study: Study, folder: Path, *, every_figure: bool = False) -> Path:

@@ -99,6 +99,13 @@ def test_a_plan_of_before_is_refused_in_one_line(tmp_path: Path) -> None:
     assert "measure again" in refused.value.hint
 
 
+def test_a_wrong_plan_is_told_without_the_marks_of_fields(tmp_path: Path) -> None:
+    """Those would be worded as flags."""
+    (tmp_path / "plan.json").write_text('{"schema": "1.0", "name": "mine", "cells": "many"}')
+    with pytest.raises(RequestError, match=r"^[^`]*cells[^`]*$"):
+        read_plan(tmp_path)
+
+
 def test_facts_that_are_reckoned_with_are_numbers(tmp_path: Path) -> None:
     (tmp_path / "environment.json").write_text('{"busy_cores": "many"}')
     with pytest.raises(RequestError, match="busy_cores must be a number"):

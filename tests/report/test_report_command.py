@@ -75,6 +75,14 @@ def test_runs_that_disagree_are_refused_by_the_key(tmp_path: Path, capsys: pytes
     assert not (tmp_path / "both").exists()
 
 
+def test_files_of_others_are_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    notes = tmp_path / "notes.md"
+    notes.write_text("mine")
+    assert "holds no report" in wrong(["report", str(RUN), "--out", str(tmp_path)], capsys)
+    assert "is no plan" in wrong(["plan", "--models", "vit", "--seq", "17", "--out", str(notes)], capsys)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
+
+
 def test_a_report_of_two_runs_needs_a_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert "add --out reports/NAME" in wrong(["report", *map(str, PARTS)], capsys)
     assert "add --out reports/NAME" in wrong(["compare", *map(str, PARTS)], capsys)

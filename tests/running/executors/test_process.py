@@ -7,6 +7,7 @@ import errno
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
@@ -25,6 +26,8 @@ from bench.tasks import DATA_VARIABLE
 from models.layers.shape import Interface
 from tests.made_jobs import small_job, small_model
 from tests.timed import in_group
+
+PROGRAM_ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(fork_server.__file__).parents[1])}
 
 
 def job(metric: str, **work: Any) -> Job:
@@ -227,3 +230,18 @@ def test_a_cache_that_is_still_written_to_does_not_fail_the_run(monkeypatch: pyt
     monkeypatch.undo()
     assert folder.is_dir()
     folder.rmdir()
+
+
+@pytest.mark.slow
+def test_a_folder_with_packages_of_these_names_is_no_part_of_the_program(tmp_path: Path) -> None:
+    """It would be first on the path of an interpreter that is started there."""
+    for name, content in (("bench", "raise SystemError"), ("models", "")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(content)
+    flags = "run --models gmlp --seq 17 --width 32 --depth 1 --metrics params,flops,memory --device cpu --out run".split()
+    start = "import sys; sys.path.remove(''); from bench.cli import main; main(sys.argv[1:])"
+    ended = subprocess.run(
+        [sys.executable, "-c", start, *flags], cwd=tmp_path, capture_output=True, text=True, env=PROGRAM_ENVIRONMENT, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "measured" in (tmp_path / "run" / "table.csv").read_text()
