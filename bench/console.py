@@ -16,8 +16,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from bench.spec import Job
-
 PIPED_WIDTH = 100
 """Columns of a table if stdout is not a terminal and COLUMNS is not set."""
 GAP, MIN_TEXT = 2, 20
@@ -171,13 +169,3 @@ def duration_text(seconds: float) -> str:
     if seconds < 2 * MINUTE_S:
         return f"{max(1, round(seconds))} s"
     return f"{seconds / MINUTE_S:.0f} min" if seconds < 60 * MINUTE_S else f"{seconds / 3600:.1f} h"
-
-
-def cell_text(job: Job) -> str:
-    """Name the configuration of a job."""
-    cell = job.cell
-    work = cell.workload
-    details = f"{work.phase}, {work.dtype}, {work.engine}, batch {work.batch_size}"
-    if work.attention not in ("auto", "none"):
-        details += f", {work.attention} attention"
-    return f"{cell.model.name} n={cell.model.shape.seq_len} ({details})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,7 +30,9 @@ def small_record(metric: str, values: Mapping[str, Any], repeat: int = 0, **fiel
     return Record(metric=metric, repeat=repeat, outcome=Outcome(status=MEASURED, values=dict(values)), **known)
 
 
-def sharing(plan: Plan, cell: Cell) -> tuple[str, ...]:
-    """The ids of the cells that share a cell's training by the plan's recipe."""
+def training_record(plan: Plan, cell: Cell, outcome: Outcome, repeat: int = 0) -> Record:
+    """Of a training by the plan's recipe, for all cells that share it."""
     own = training_id(cell, plan.recipe)
-    return tuple(p.cell.cell_id for p in plan.cells if training_id(p.cell, plan.recipe) == own)
+    cells = tuple(p.cell.cell_id for p in plan.cells if training_id(p.cell, plan.recipe) == own)
+    made = small_record("accuracy", {}, repeat, subject_id=own, cells=cells)
+    return dataclasses.replace(made, outcome=outcome)

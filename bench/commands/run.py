@@ -131,17 +131,11 @@ def carry_out(plan: Plan, options: RunOptions, show_progress: ShowsProgress, say
 
     Raises RequestError for missing data or a folder that holds something else, and Stopped after a second interrupt.
     """
-    from bench.planning.jobs import is_complete
-    from bench.reading.store import RunRecords, holds_records, is_packed
-    from bench.running.folder import ChosenFolder, choose_folder
+    from bench.reading.store import holds_records
+    from bench.running.folder import choose_folder
     from bench.running.runner import execute, finished, jobs_to_run
 
-    if options.resume:
-        records = RunRecords(options.resume)
-        is_done = not options.retry and is_packed(options.resume) and is_complete(plan, records.read())
-        chosen = ChosenFolder(folder=options.resume, complete=is_done, records=records)
-    else:
-        chosen = choose_folder(plan, options.out, datetime.date.today(), again=bool(options.retry))
+    chosen = choose_folder(plan, options.resume or options.out, datetime.date.today(), again=bool(options.retry))
     folder, records = chosen.folder, chosen.records
     if chosen.complete:
         say(f"{folder}: already complete; showing its table")

@@ -62,7 +62,7 @@ Source: data sheet of the NVIDIA H100 SXM, which states twice as much for sparse
 OPERATORS_PER_BLOCK = {"infer": 10, "train": 40}
 """Operators that one block launches in a step, as counted with six blocks: 9 to 11 forward, 29 to 34 in a step, 42 in a training."""
 CUDA_LAUNCH_S = 4e-5
-"""Time to launch one operator from Python, below which no eager step of small tensors falls: 38 us in inference, 43 us in a training, on an H200."""
+"""Time to launch one operator from Python, below which no eager step of small tensors falls: some 45 us in a training on an H200 (docs/gpu.md)."""
 JOB_OVERHEAD_S = {"cpu": 0.4, "cuda": 1.1}
 """Time of a job besides its steps.
 
@@ -207,11 +207,6 @@ def retry_key(job: Job | Record) -> tuple[str, str, bool, str]:
     return (job.subject_id, job.metric, job.control, job.group)
 
 
-def shared_ids(cell: Cell, plan: Plan) -> tuple[str, ...]:
-    """Return the ids of measurements that this cell shares with others."""
-    return tuple(found for metric in plan.metrics if (found := _shared_id(metric, cell, plan)))
-
-
 def _shared_id(metric: str, cell: Cell, plan: Plan) -> str:
     """Return the id of a shared measurement; "" if not shared."""
     shared_by = _shared_by(metric)
@@ -233,7 +228,10 @@ def _shared_by(metric: str) -> Callable[[Cell, Settings], Mapping[str, Any]] | N
 
 
 def control_cell(plan: Plan, records: Sequence[Record] = ()) -> Cell:
-    """Return the cell that the A/A control times twice: that of the records, or the one of median cost."""
+    """Return the cell that the A/A control times twice: that of the records, or the one of median cost.
+
+    Of cells of equal cost, one that is planned later counts as cheaper.
+    """
     begun = {record.subject_id for record in records if record.control}
     numbered = enumerate(timed_cells(plan) or plan.cells)
     by_cost = [p for _, p in sorted(numbered, key=lambda pair: (_step_flops(pair[1]), -pair[0]))]

@@ -135,11 +135,6 @@ def read_run(folder: Path, records: RunRecords | None = None) -> StoredRun:
     )
 
 
-def is_packed(folder: Path) -> bool:
-    """Return whether the records are packed, as those of a complete run are, and nothing was appended since."""
-    return packed_path(folder / RECORDS).exists() and not (folder / RECORDS).exists()
-
-
 def read_runs(folders: Iterable[str | Path]) -> list[StoredRun]:
     """Read several different runs.
 

@@ -64,24 +64,6 @@ def unused_folder(device: str, name: str, today: datetime.date) -> Path:
     return next(folder for name in names if not (folder := Path("results") / name).exists())
 
 
-def require_empty(folder: Path) -> None:
-    """Raise RequestError if the path exists, unless it is an empty folder."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RequestError(f"{folder} already exists and is not empty", "choose another `out`")
-
-
-def make_empty_folder(out: Path | None, device: str, name: str) -> Path:
-    """Create and return an empty folder.
-
-    It is `out`, or an unused one in results/. Raises RequestError if `out` exists and is not empty, or the folder cannot be created.
-    """
-    folder = out or unused_folder(device, name, datetime.date.today())
-    require_empty(folder)
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
 @contextlib.contextmanager
 def writing_to(
     folder: Path, plan: Plan, facts: Mapping[str, Any], *, move_corrupt: bool, records: RunRecords | None = None

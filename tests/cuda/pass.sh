@@ -15,6 +15,7 @@
 #             live.tar.gz, of the last full minute, only if the stage was killed
 #   WORK      folder for all else (default /tmp/gmlp)
 #   PYTHON    the interpreter that has torch (default python3)
+#   JOBS      workers of the tests side by side (default 12); ONLY: a pytest expression that narrows those tests
 #   REHEARSE  set to 1 on a machine without a GPU: the same steps with small models
 set -u
 stage=${1:-} argument=${2:-}

@@ -14,7 +14,7 @@ from bench.analysis.study import num_missing
 from bench.measure.timer import Sample
 from bench.metrics import ceiling
 from bench.planning.build import build_plan
-from bench.planning.jobs import estimated_job_seconds, jobs, shared_ids
+from bench.planning.jobs import estimated_job_seconds, jobs
 from bench.reading.store import StoredRun
 from bench.reading.table import rows_of
 from bench.serialize import from_json, to_json
@@ -75,12 +75,11 @@ def test_one_job_per_round_for_all_cells_of_one_arithmetic() -> None:
 
 def test_the_subject_is_the_device_the_arithmetic_and_the_threads() -> None:
     plan = planned(dtype="bf16,bf16-autocast", seq="17")
-    first, second = (p.cell for p in plan.cells if p.cell.model.family == "vit")
-    assert shared_ids(first, plan) == shared_ids(second, plan)
-    assert {job.subject_id for job in ceiling_jobs(plan)} == set(shared_ids(first, plan))
+    (subject,) = {job.subject_id for job in ceiling_jobs(plan)}
+    assert {job.cells for job in ceiling_jobs(plan)} == {tuple(p.cell.cell_id for p in plan.cells)}
     more = dataclasses.replace(plan, settings=dataclasses.replace(plan.settings, threads=2))
-    assert shared_ids(first, more) != shared_ids(first, plan)
-    assert shared_ids(first, dataclasses.replace(plan, metrics=("latency",))) == ()
+    assert subject not in {job.subject_id for job in ceiling_jobs(more)}
+    assert ceiling_jobs(dataclasses.replace(plan, metrics=("latency",))) == []
 
 
 def test_other_jobs_belong_to_their_cells_and_a_shared_one_survives_the_way_to_its_process() -> None:

@@ -17,9 +17,9 @@ from bench.report.document import Block, FigureBlock, Paragraph
 from bench.report.sections import curve_fits
 from bench.report.sections.curve_fits import fits_blocks, fits_by_item
 from bench.report.write import write_report
-from bench.spec import Outcome, Plan, PlannedCell, Record, training_id
+from bench.spec import Outcome, Plan, PlannedCell, Record
 from bench.training.curve_fits import MAX_POINTS, Fit, decode_fit, encode_fit
-from tests.made_jobs import sharing
+from tests.made_jobs import training_record
 from tests.report.conftest import MakeData, page_text, planned_cell
 
 POINTS = Fit(
@@ -49,16 +49,7 @@ def plan_of(*cells: PlannedCell) -> Plan:
 
 def record_of(planned: PlannedCell, plan: Plan, fit: Fit | None, repeat: int = 0) -> Record:
     samples = {name: tuple(series) for name, series in encode_fit(fit).items()}
-    return Record(
-        subject_id=training_id(planned.cell, plan.recipe),
-        cells=sharing(plan, planned.cell),
-        metric="accuracy",
-        repeat=repeat,
-        control=False,
-        environment_id="e",
-        code_version="v",
-        outcome=Outcome(status="measured", values={"score": 0.9}, samples=samples),
-    )
+    return training_record(plan, planned.cell, Outcome(status="measured", values={"score": 0.9}, samples=samples), repeat)
 
 
 def shifted(by: float) -> Fit:

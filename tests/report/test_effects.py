@@ -30,8 +30,8 @@ from bench.report.sections.answer import answer_sentences
 from bench.report.sections.arm_facts import fact_table
 from bench.report.sections.verdicts import claim_lines
 from bench.report.write import write_report
-from bench.spec import MEASURED, Outcome, Part, PlannedArm, Record, training_id
-from tests.made_jobs import sharing
+from bench.spec import MEASURED, Outcome, Part, PlannedArm, Record
+from tests.made_jobs import training_record
 from tests.report.conftest import MakeData, page_text, section
 from tests.timed import timings_of_rounds
 
@@ -379,16 +379,7 @@ def test_perplexity_is_read_from_what_records_hold(make_data: MakeData) -> None:
     data = make_data(models=("gmlp", "vit"))
     cell = data.plan.cells[0].cell
     outcome = Outcome(status=MEASURED, values={"cross_entropy": 2.0, "data_id": "d"})
-    record = Record(
-        subject_id=training_id(cell, data.plan.recipe),
-        cells=sharing(data.plan, cell),
-        metric="accuracy",
-        repeat=0,
-        control=False,
-        environment_id="e",
-        code_version="v",
-        outcome=outcome,
-    )
+    record = training_record(data.plan, cell, outcome)
     observed = dataclasses.replace(data, records=(record,)).observations
     assert list(observed.seed_values["perplexity"]) == [cell.cell_id]
     assert observed.seed_values["perplexity"][cell.cell_id][0] == pytest.approx(math.exp(2.0))

@@ -19,9 +19,9 @@ from bench.report.document import Block, FigureBlock, Paragraph, TableBlock
 from bench.report.images import image_of
 from bench.report.sections import trained
 from bench.report.sections.trained import FEW_VIEWS, draw_mixing, mixing_table, mixing_views, weights_blocks
-from bench.spec import Outcome, Plan, PlannedCell, Record, training_id
+from bench.spec import Outcome, Plan, PlannedCell, Record
 from bench.training.weight_maps import LayerMixing, TokenLayout, encode_mixing, reduce_layer
-from tests.made_jobs import sharing
+from tests.made_jobs import training_record
 from tests.report.conftest import planned_cell
 
 LAYOUT = TokenLayout(seq_len=17, class_token=True, side=4)
@@ -77,17 +77,7 @@ def attention(layout: TokenLayout = LAYOUT) -> States:
 def record_of(planned: PlannedCell, plan: Plan, states: States, layout: TokenLayout = LAYOUT, repeat: int = 0) -> Record:
     values, samples = encode_mixing(layout, states)
     outcome = Outcome(status="measured", values=values, samples={name: tuple(series) for name, series in samples.items()})
-    subject = training_id(planned.cell, plan.recipe)
-    return Record(
-        subject_id=subject,
-        cells=sharing(plan, planned.cell),
-        metric="accuracy",
-        repeat=repeat,
-        control=False,
-        environment_id="e",
-        code_version="v",
-        outcome=outcome,
-    )
+    return training_record(plan, planned.cell, outcome, repeat)
 
 
 @pytest.fixture

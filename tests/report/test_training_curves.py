@@ -16,8 +16,8 @@ from bench.report.charts.training_curves import curves_title, draw_training_curv
 from bench.report.document import FigureBlock, TableBlock
 from bench.report.page import build_document
 from bench.report.sections.equal_budget import equal_budget_blocks
-from bench.spec import Outcome, Record, training_id
-from tests.made_jobs import sharing
+from bench.spec import Outcome
+from tests.made_jobs import training_record
 from tests.report.conftest import MakeData
 
 EPOCH_S = {"gmlp": 2.0, "vit": 1.0, "transformer": 1.0}
@@ -39,18 +39,8 @@ def trained(
             start = 0.5 + LEAD[name] + 0.02 * seed + NOISE[seed][list(LEAD).index(name)]
             samples = {"validation": tuple(start + 0.02 * epoch for epoch in range(num_epochs)), "epoch_s": (EPOCH_S[name],) * num_epochs}
             values = {"train_flops": 1e9 * EPOCH_S[name] * num_epochs, "num_epochs": num_epochs}
-            records.append(
-                Record(
-                    subject_id=training_id(planned.cell, data.plan.recipe),
-                    cells=sharing(data.plan, planned.cell),
-                    metric="accuracy",
-                    repeat=seed,
-                    control=False,
-                    environment_id="e",
-                    code_version="v",
-                    outcome=Outcome(status="measured", values=values, samples=samples),
-                )
-            )
+            outcome = Outcome(status="measured", values=values, samples=samples)
+            records.append(training_record(data.plan, planned.cell, outcome, seed))
     return replace(data, plan=replace(data.plan, settings=replace(data.plan.settings, seeds=num_seeds)), records=tuple(records))
 
 
