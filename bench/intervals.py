@@ -18,7 +18,7 @@ LEVEL = 0.95
 CONTROL_LEVEL = 0.999
 MAX_STABLE_WIDTH = 0.10
 DRIFT_P_VALUE = 0.01
-ROUNDS_PER_TRIM = 7
+ROUNDING = 1e-12
 LARGEST_LOG = math.log(sys.float_info.max)
 
 
@@ -44,8 +44,9 @@ class Interval:
         return self.low <= value <= self.high
 
     @property
-    def relative_width(self) -> float:
-        return self.high / self.low - 1.0
+    def is_open(self) -> bool:
+        """Whether it excludes nothing: there were too few rounds for its level."""
+        return math.isinf(self.high)
 
     def exp(self) -> Interval:
         """Transform an interval of logarithms; bounds that overflow become infinite."""
@@ -65,63 +66,71 @@ def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval | N
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundMean:
-    """The mean over rounds of values on the log scale.
+class SignedRanks:
+    """The centre of values that lie symmetrically around it, such as log-ratios of exchangeable rounds.
 
-    `error`: standard error.
-    `degrees`: degrees of freedom.
-    `num`: number of rounds.
+    `averages`: the means of all pairs of values, each with itself too, ascending (Walsh averages).
+    `num`: number of values.
     """
 
-    mean: float
-    error: float
-    degrees: int
+    averages: tuple[float, ...]
     num: int
 
+    @property
+    def estimate(self) -> float:
+        """The median of the averages (Hodges and Lehmann 1963)."""
+        return statistics.median(self.averages)
+
     def interval(self, level: float = LEVEL) -> Interval:
-        """Return the t-interval on the log scale."""
-        half = t_quantile(level, self.degrees) * self.error
-        return Interval(estimate=self.mean, low=self.mean - half, high=self.mean + half, num=self.num)
+        """Return the estimate with its exact interval, the inverted signed-rank test (Hollander and Wolfe 1999, Sec. 3.3).
+
+        Its bounds are infinite where so few values cannot attain the level.
+        """
+        rank = signed_rank(self.num, level)
+        low, high = (self.averages[rank - 1], self.averages[-rank]) if rank else (-math.inf, math.inf)
+        return Interval(estimate=self.estimate, low=low, high=high, num=self.num)
 
     @property
     def p_value(self) -> float:
-        """The two-sided p-value against a mean of 0."""
-        from scipy import special
+        """The two-sided p-value of the exact signed-rank test against a centre of 0 (Wilcoxon 1945)."""
+        above = sum(average > 0 for average in self.averages) + sum(average == 0 for average in self.averages) / 2
+        tail = math.floor(min(above, len(self.averages) - above))
+        return min(1.0, 2 * _signed_rank_tails(self.num)[tail])
 
-        return 2 * float(special.stdtr(self.degrees, -abs(self.mean) / self.error)) if self.error else float(not self.mean)
 
-
-def round_mean(logs: Sequence[float]) -> RoundMean | None:
-    """Return the trimmed mean of log-ratios; None for fewer than two rounds.
-
-    Of every seven rounds the highest and the lowest are left out: in 1 to 2 % of pairs of equal processes, one process is 1.2 to
-    1.7 times slower for its whole life (docs/decisions/0020). With fewer than seven rounds, all are kept. The interval follows Tukey and
-    McLaughlin (1963): Student's t with the winsorized variance and n - 2 g - 1 degrees of freedom, with g rounds left out at each
-    end.
-    """
-    num = len(logs)
-    if num < 2:
+def signed_ranks(values: Sequence[float]) -> SignedRanks | None:
+    """Return the centre of values, one per round; None for fewer than two."""
+    if len(values) < 2:
         return None
-    ordered, cut = sorted(logs), trimmed_rounds(num)
-    kept = ordered[cut : num - cut]
-    winsorized = [kept[0]] * cut + kept + [kept[-1]] * cut
-    centre = math.fsum(winsorized) / num
-    deviation = math.sqrt(math.fsum((value - centre) ** 2 for value in winsorized) / (num - 1))
-    error = deviation / ((1 - 2 * cut / num) * math.sqrt(num))
-    return RoundMean(mean=math.fsum(kept) / len(kept), error=error, degrees=len(kept) - 1, num=num)
+    averages = sorted((first + second) / 2 for first, second in itertools.combinations_with_replacement(values, 2))
+    return SignedRanks(averages=tuple(averages), num=len(values))
 
 
-def trimmed_rounds(num: int) -> int:
-    """Return how many rounds are left out at each end."""
-    return num // ROUNDS_PER_TRIM
+def signed_rank(num: int, level: float) -> int:
+    """Return the rank of the average that bounds an interval from below; 0 if `num` values cannot attain the level.
+
+    Of 20 values it is the 53rd average at 95 %.
+    """
+    return sum(2 * tail <= 1 - level + ROUNDING for tail in _signed_rank_tails(num))
+
+
+@functools.cache
+def _signed_rank_tails(num: int) -> tuple[float, ...]:
+    """Return the probabilities that the signed-rank statistic of `num` values is at most 0, 1, ..."""
+    import numpy as np
+
+    ways = np.ones(1)
+    for rank in range(1, num + 1):
+        ways = np.concatenate([ways, np.zeros(rank)]) / 2 + np.concatenate([np.zeros(rank), ways]) / 2
+    return tuple(np.cumsum(ways).tolist())
 
 
 def ratio_over_rounds(logs: Sequence[float], level: float = LEVEL) -> Interval | None:
     """Return the ratio and its bounds, from log-ratios by round.
 
-    See `round_mean`. None for fewer than two rounds.
+    None for fewer than two rounds. See `SignedRanks`.
     """
-    found = round_mean(logs)
+    found = signed_ranks(logs)
     return found.interval(level).exp() if found else None
 
 
@@ -135,19 +144,25 @@ def geometric_interval(values: Sequence[float], level: float = LEVEL) -> Interva
 
 
 def median_interval(samples: Sequence[float], level: float = LEVEL) -> tuple[float, float] | None:
-    """Return a distribution-free interval of the median, or None.
+    """Return the exact distribution-free interval of the median, two order statistics; None if so few samples cannot attain the level.
 
-    The bounds are order statistics, their ranks taken from the normal approximation to the binomial (Conover, Practical
-    Nonparametric Statistics, Sec. 3.2). None if too few samples bracket the median at this level.
+    Hahn and Meeker, Statistical Intervals (1991), Sec. 5.2. Of 20 samples it lies between the 6th and the 15th at 95 %.
     """
-    num = len(samples)
-    half = statistics.NormalDist().inv_cdf(0.5 + level / 2) * math.sqrt(num) / 2
-    low = math.floor(num / 2 - half) - 1
-    high = math.ceil(num / 2 + half)
-    if low < 0 or high >= num:
+    rank = _median_rank(len(samples), level)
+    if not rank:
         return None
     ordered = sorted(samples)
-    return ordered[low], ordered[high]
+    return ordered[rank - 1], ordered[-rank]
+
+
+@functools.cache
+def _median_rank(num: int, level: float) -> int:
+    """Return the largest rank r with 2 P(fewer than r of `num` samples lie below the median) <= 1 - level; 0 if there is none."""
+    tail, rank = 0.5**num, 0
+    while 2 * tail <= 1 - level + ROUNDING and rank < num:
+        rank += 1
+        tail += math.comb(num, rank) * 0.5**num
+    return rank
 
 
 def drifts(values: Sequence[float]) -> bool:
@@ -170,12 +185,12 @@ def drifts(values: Sequence[float]) -> bool:
 def is_stable(values: Sequence[float]) -> bool | None:
     """Return whether the rounds neither drift nor spread.
 
-    They spread if the interval is wider than 10 %. None for a single round.
+    They spread if the interval of their median, or the range of fewer than six rounds, is wider than 10 %. None for a single round.
     """
-    interval = geometric_interval(values)
-    if interval is None:
+    if len(values) < 2:
         return None
-    return interval.relative_width <= MAX_STABLE_WIDTH and not drifts(values)
+    low, high = median_interval(values) or (min(values), max(values))
+    return high / low - 1 <= MAX_STABLE_WIDTH and not drifts(values)
 
 
 def percentile(samples: Sequence[float], share: float) -> float:

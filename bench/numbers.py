@@ -89,8 +89,8 @@ def duration(value_ms: Any) -> str:
     return interval_ms(value_ms, None, None)
 
 
-def interval_ms(value_ms: Any, low_ms: Any, high_ms: Any) -> str:
-    """Format as 4.2 ms [4.1, 4.3], all three in one unit.
+def interval_ms(value_ms: Any, low_ms: Any, high_ms: Any, *, is_range: bool = False) -> str:
+    """Format as 4.2 ms [4.1, 4.3], all three in one unit; a range over rounds as 4.2 ms (4.1 to 4.3).
 
     The interval's width decides the number of digits.
     """
@@ -101,7 +101,7 @@ def interval_ms(value_ms: Any, low_ms: Any, high_ms: Any) -> str:
         return f"{significant(value_ms / scale)} {unit}"
     value, low, high = value_ms / scale, low_ms / scale, high_ms / scale
     decimals = _decimals(value, high - low)
-    return f"{_fixed(value, decimals)} {unit} [{_fixed(low, decimals)}, {_fixed(high, decimals)}]"
+    return f"{_fixed(value, decimals)} {unit} {_bounds(_fixed(low, decimals), _fixed(high, decimals), is_range)}"
 
 
 def bounded(value: Any, low: Any, high: Any, text: Callable[[Any], str]) -> str:
@@ -116,8 +116,8 @@ def fraction(value: Any, low: Any = None, high: Any = None) -> str:
     return bounded(value, low, high, lambda bound: _fixed(bound, 3))
 
 
-def ratio(value: Any, low: Any = None, high: Any = None) -> str:
-    """Format as 1.42 [1.38, 1.46].
+def ratio(value: Any, low: Any = None, high: Any = None, *, is_range: bool = False) -> str:
+    """Format as 1.42 [1.38, 1.46]; a range over rounds as 1.42 (1.38 to 1.46).
 
     A narrow interval gets three decimals: 1.002 [0.990, 1.014]. An interval that excludes nothing, as with two rounds and many
     comparisons, is shown as "interval open".
@@ -129,7 +129,11 @@ def ratio(value: Any, low: Any = None, high: Any = None) -> str:
     if low <= 0 or high / low > LARGEST_SPAN:
         return f"{significant(value)} (interval open)"
     decimals = min(_decimals(value, high - low) + 1, DIGITS)
-    return f"{_fixed(value, decimals)} [{_fixed(low, decimals)}, {_fixed(high, decimals)}]"
+    return f"{_fixed(value, decimals)} {_bounds(_fixed(low, decimals), _fixed(high, decimals), is_range)}"
+
+
+def _bounds(low: str, high: str, is_range: bool) -> str:
+    return f"({low} to {high})" if is_range else f"[{low}, {high}]"
 
 
 def percent(value: Any) -> str:

@@ -11,11 +11,12 @@ Imports no torch.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from bench.pooling import planned_data_tokens
 from bench.serialize import content_id
-from bench.spec import COMPARE, GROWTH, LATENCY, Cell, Plan, PlannedCell
+from bench.spec import COMPARE, GROWTH, LATENCY, Cell, Part, Plan, PlannedCell
 
 MIN_GROWTH = 3
 """Fewest lengths to which an exponent is fitted."""
@@ -45,6 +46,36 @@ def compared_lengths(plan: Plan) -> dict[str, int]:
     """
     groups = [cells for name, cells in cell_groups(plan.cells, plan) if name.startswith(COMPARE)]
     return {cell.cell_id: cells[0].model.shape.seq_len for cells in groups for cell in cells}
+
+
+def num_contrasts(plan: Plan) -> dict[str, int]:
+    """Return how many ratios of times are decided together with each cell's, by cell id.
+
+    They are those of one length, budget, workload and engine: all pairs of the models of a plain run, and of a part with variants each
+    variant against its baseline.
+    """
+    found: dict[str, int] = {}
+    budgets = {planned.cell.cell_id: planned.sizing.budget for planned in plan.cells}
+    for name, cells in cell_groups(timed_cells(plan), plan):
+        if name.startswith(COMPARE):
+            families: dict[tuple[object, ...], set[str]] = {}
+            for cell in cells:
+                families.setdefault((budgets[cell.cell_id], cell.workload.engine), set()).add(cell.cell_id)
+            for family in families.values():
+                found |= dict.fromkeys(family, max(1, math.comb(len(family), 2)))
+    for part in plan.parts:
+        if part.arms and part.baseline:
+            found |= _against_baseline(part, plan)
+    return found
+
+
+def _against_baseline(part: Part, plan: Plan) -> dict[str, int]:
+    """Return the number of variants beside the baseline at each of a part's places, by cell id."""
+    places: dict[tuple[object, ...], set[str]] = {}
+    cells = {planned.cell.cell_id: planned.cell for planned in plan.cells}
+    for cell_id in part.cells:
+        places.setdefault((cells[cell_id].model.shape.seq_len, _work(cells[cell_id])), set()).add(cell_id)
+    return {cell_id: max(1, len(place) - 1) for place in places.values() for cell_id in place}
 
 
 def _comparisons(plan: Plan) -> dict[str, str]:

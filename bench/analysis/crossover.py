@@ -25,13 +25,14 @@ from bench.analysis.series import (
     Matrix,
     Series,
     SeriesRounds,
+    centres_over_rounds,
     complete_rounds,
     lengths_of,
-    means_over_rounds,
     row_values,
     too_few_rounds,
     without_twins,
 )
+from bench.intervals import Interval
 from bench.reading.timings import Timings
 from bench.spec import Plan
 from models.layers.cost import Cost, Polynomial
@@ -301,7 +302,7 @@ def measured_crossovers(first: pandas.DataFrame, second: pandas.DataFrame, names
     if not exact and (refused := too_few_rounds(pair, MIN_PAIRED_ROUNDS)):
         return Crossovers(none=refused)
     lengths = without_twins(pair.lengths)
-    return crossovers_of(lengths, *means_over_rounds(pair.values[:, [pair.lengths.index(n) for n in lengths]]), names)
+    return crossovers_of(lengths, centres_over_rounds(pair.values[:, [pair.lengths.index(n) for n in lengths]]), names)
 
 
 def log_ratios(first: pandas.DataFrame, second: pandas.DataFrame, *, exact: bool = False) -> SeriesRounds:
@@ -316,16 +317,16 @@ def log_ratios(first: pandas.DataFrame, second: pandas.DataFrame, *, exact: bool
     return SeriesRounds(lengths=own.lengths, values=np.log(own.values) - np.log(other.values), num_dropped=num_all - own.num_rounds)
 
 
-def crossovers_of(lengths: Sequence[int], middle: Matrix, half: Matrix, names: tuple[str, str]) -> Crossovers:
+def crossovers_of(lengths: Sequence[int], ratios: Sequence[Interval], names: tuple[str, str]) -> Crossovers:
     """Return one crossing for every change of the cheaper model.
 
-    `middle` is the mean log ratio of first over second at rising lengths, `half` is half its interval. The estimate is where the mean crosses zero;
-    the bounds are where the band does.
+    `ratios` are log ratios of first over second at rising lengths. The estimate is where the ratio crosses zero; the bounds are where the band
+    does.
 
     Before the first and after the last significant length, a change of the mean's sign is a crossing with an open end. If the mean crosses several
     times between two significant lengths, that is one crossing (the middle one), or none if the same model is cheaper at both.
     """
-    low, high = middle - half, middle + half
+    low, middle, high = (np.array([getattr(ratio, name) for ratio in ratios]) for name in ("low", "estimate", "high"))
     significant = [place for place in range(len(lengths)) if low[place] > 0 or high[place] < 0]
     if not significant:
         return Crossovers(none=f"none up to n = {lengths[-1]}: no difference shown between {names[0]} and {names[1]} at any length")

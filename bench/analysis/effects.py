@@ -17,7 +17,7 @@ import numpy as np
 from bench.analysis.frame import work_text
 from bench.analysis.seed_spread import MIN_SPREAD_SEEDS, SeedSpread, seed_spreads, spread_text, variance_parts
 from bench.analysis.significance import ONE_SEED, ScoreDifference, Scores, compare_scores, holm, t_test, unpaired_test
-from bench.intervals import LEVEL, Interval, joint_level, round_mean
+from bench.intervals import LEVEL, Interval, joint_level, signed_ranks
 from bench.numbers import is_empty
 from bench.questions import MEASURES, Measure, Prediction
 from bench.reading.timings import Timings
@@ -315,10 +315,10 @@ def _by_seeds(measure: Measure, contrast: Contrast, observed: Observations, spre
 
 
 def _by_rounds(measure: Measure, contrast: Contrast, observed: Observations, spreads: Spreads, level: float) -> Effect | None:  # noqa: ARG001
-    """Estimate the geometric mean ratio of times per sample, paired by round."""
+    """Estimate the ratio of times per sample, paired by round."""
     first, second = (float(observed.rows[cell_id]["batch_size"]) for cell_id in contrast.cells)
     logs = [log - math.log(first / second) for log in observed.timings.log_ratios(*contrast.cells).values()]
-    found = round_mean(logs)
+    found = signed_ranks(logs)
     if found is None:
         return None
     caveat = _output_caveat(contrast, observed) or ("" if len(logs) >= MIN_EFFECT_ROUNDS else f"{len(logs)} rounds are too few")

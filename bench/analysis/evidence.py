@@ -37,6 +37,7 @@ class Evidence:
     `scores`: scores of trained models on the test items, by cell id.
     `caveat`: why nothing timed may be decided; empty if it may.
     `quick`: a quick run, which decides none of these claims.
+    `contrasts`: how many ratios of times are decided together with a cell's, by cell id.
     """
 
     frame: pandas.DataFrame
@@ -45,6 +46,7 @@ class Evidence:
     scores: Mapping[str, Scores] = field(default_factory=dict)
     caveat: str = ""
     quick: bool = False
+    contrasts: Mapping[str, int] = field(default_factory=dict)
 
     def series(self, subject: str) -> list[Series]:
         """Return the series of one shape that match a claim's subject."""

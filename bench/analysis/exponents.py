@@ -13,9 +13,9 @@ import pandas
 from bench.analysis.series import (
     MIN_PAIRED_ROUNDS,
     SeriesRounds,
+    centres_over_rounds,
     complete_rounds,
     lengths_of,
-    means_over_rounds,
     round_table,
     too_few_lengths,
     too_few_rounds,
@@ -65,17 +65,13 @@ class TwinRatio:
 def local_exponents(samples: pandas.DataFrame, *, exact: bool = False) -> LocalExponents:
     """Return the exponent between each length and the next.
 
-    `samples` has the columns `n`, `round`, `value`. Values are paired within the round; intervals are Student's t over rounds. Of lengths within 5 %
+    `samples` has the columns `n`, `round`, `value`. Values are paired within the round; intervals are over rounds. Of lengths within 5 %
     of each other only the longest is used: a slope between twins would be noise.
     """
     series = complete_rounds(samples, lengths=without_twins(lengths_of(samples)), exact=exact)
     if refused := too_few_lengths(series, MIN_LENGTHS) or ("" if exact else too_few_rounds(series, MIN_PAIRED_ROUNDS)):
         return LocalExponents(refused=refused)
-    means, halves = means_over_rounds(np.diff(np.log(series.values), axis=1) / np.diff(np.log(series.lengths)))
-    intervals = [
-        Interval(estimate=mean, low=mean - half, high=mean + half, num=series.num_rounds)
-        for mean, half in zip(means.tolist(), halves.tolist(), strict=True)
-    ]
+    intervals = centres_over_rounds(np.diff(np.log(series.values), axis=1) / np.diff(np.log(series.lengths)))
     steps = zip(series.lengths[:-1], series.lengths[1:], intervals, strict=True)
     return LocalExponents(
         exponents=tuple(LocalExponent(shorter=shorter, longer=longer, exponent=found) for shorter, longer, found in steps)
@@ -85,7 +81,7 @@ def local_exponents(samples: pandas.DataFrame, *, exact: bool = False) -> LocalE
 def twin_ratios(samples: pandas.DataFrame, *, exact: bool = False) -> tuple[TwinRatio, ...]:
     """Compare every n with n - 1, if both were measured.
 
-    The ratio shows the effect of alignment. It is paired by round: a geometric mean with its t-interval.
+    The ratio shows the effect of alignment. It is paired by round: an estimate with its interval.
     """
     table = round_table(samples, exact)
     return tuple(_twin_ratio(table[[n - 1, n]], exact) for n in table.columns if n - 1 in table.columns)

@@ -145,7 +145,7 @@ def front_of(
         runs=study.folders,
         axes=axes,
         plan=plan,
-        rows=with_front(with_joint_bounds(chosen, scores, GROUP, plan.settings.seeds), comparisons),
+        rows=with_front(with_joint_bounds(chosen, scores, study.timings, GROUP, plan.settings.seeds), comparisons),
         comparisons=comparisons,
         chance=chance,
         unequal=tuple((first, second) for _, first, second in pairs_of(chosen, arrays, GROUP) if not equally_large(first, second)),

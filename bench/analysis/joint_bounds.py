@@ -15,7 +15,7 @@ import pandas
 
 from bench.analysis.seed_spread import SeedSpread, seed_spreads
 from bench.analysis.series import row_values
-from bench.intervals import LEVEL, joint_level, mean_interval, t_quantile
+from bench.intervals import LEVEL, joint_level, mean_interval, median_interval, t_quantile
 from bench.reading.table import SeedScores
 
 BOUNDS = ("x_low", "x_high", "y_low", "y_high")
@@ -23,12 +23,16 @@ INTERVALS_PER_MODEL = 2
 
 
 def with_joint_bounds(
-    rows: pandas.DataFrame, scores: Mapping[str, SeedScores], group: Sequence[str], planned_seeds: int
+    rows: pandas.DataFrame,
+    scores: Mapping[str, SeedScores],
+    times: Mapping[str, Mapping[int, float]],
+    group: Sequence[str],
+    planned_seeds: int,
 ) -> pandas.DataFrame:
     """Return the rows of trained models with joint bounds of `x` and `y`.
 
-    `scores`: by cell id. `group`: columns that agree for models whose spreads may be pooled. A model without scores or with one seed keeps its bounds
-    of `y`; an exact `x` has none.
+    `scores`: by cell id. `times`: in ms by cell id and round. `group`: columns that agree for models whose spreads may be pooled. A model
+    without scores or with one seed keeps its bounds of `y`; an exact `x` has none.
     """
     level = joint_level(LEVEL, INTERVALS_PER_MODEL * len(rows))
     spreads: dict[str, SeedSpread] = {}
@@ -36,20 +40,22 @@ def with_joint_bounds(
     for _, members in rows.groupby(list(group), sort=False, dropna=False):
         spreads |= seed_spreads({cell: means[cell] for cell in members["cell_id"] if cell in means}, planned_seeds)
     found = [
-        {**row, **_time_bounds(row, level), **_quality_bounds(row, means.get(row["cell_id"], ()), spreads.get(row["cell_id"]), level)}
+        {
+            **row,
+            **_time_bounds(row, times.get(row["cell_id"], {}), level),
+            **_quality_bounds(row, means.get(row["cell_id"], ()), spreads.get(row["cell_id"]), level),
+        }
         for row in row_values(rows)
     ]
     return rows.assign(**{name: [row[name] for row in found] for name in BOUNDS})
 
 
-def _time_bounds(row: Mapping[str, Any], level: float) -> dict[str, float]:
-    """Widen an interval of Student's t on the log scale."""
-    low, high, rounds = row["x_low"], row["x_high"], row["num_rounds"]
-    if pandas.isna(low) or pandas.isna(high) or not rounds > 1:
+def _time_bounds(row: Mapping[str, Any], times: Mapping[int, float], level: float) -> dict[str, float]:
+    """Return the bounds of a median time; the least bounds possible where there are too few rounds for the level."""
+    if pandas.isna(row["x_low"]) or pandas.isna(row["x_high"]):
         return {}
-    wider = t_quantile(level, int(rounds) - 1) / t_quantile(LEVEL, int(rounds) - 1)
-    centre, half = math.sqrt(low * high), math.log(high / low) / 2 * wider
-    return {"x_low": centre * math.exp(-half), "x_high": centre * math.exp(half)}
+    low, high = median_interval(list(times.values()), level) or (0.0, math.inf)
+    return {"x_low": low, "x_high": high}
 
 
 def _quality_bounds(row: Mapping[str, Any], means: Sequence[float], spread: SeedSpread | None, level: float) -> dict[str, float]:

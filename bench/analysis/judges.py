@@ -42,13 +42,12 @@ Row = Mapping[str, Any]
 def judge_speed(claim: Claim, evidence: Evidence) -> list[Verdict]:
     """Judge whether gMLP is faster, per length and over each scope.
 
-    The verdict on a whole scope has no `n`. It shows the ratio at the longest length that has the same answer. Intervals carry Bonferroni's
-    correction over the lengths of the scope.
+    The verdict on a whole scope has no `n`. It shows the ratio at the longest length that has the same answer. Intervals hold
+    together for the models of one length; a statement on every length holds if it holds at each.
     """
     found = []
     for label, scope, pairs in _pairs(evidence.frame, wanted=_timed):
-        level = joint_level(LEVEL, len(pairs))
-        by_length = [_speed_at(claim, label, scope, first, second, evidence, level) for first, second in pairs]
+        by_length = [_speed_at(claim, label, scope, first, second, evidence) for first, second in pairs]
         judged = [at for at in by_length if at.reason == RATIO_REASONS[at.answer]]
         lengths = {answer: [str(at.n) for at in judged if at.answer == answer] for answer in SPEED_WORDS}
         where = "; ".join(f"{SPEED_WORDS[answer]} at n = {', '.join(there)}" for answer, there in lengths.items() if there)
@@ -121,8 +120,9 @@ def _pairs(
                 yield f"{label_of(pairs[0][0])} / {label_of(pairs[0][1])}", scope_of(pairs[0][1]), pairs
 
 
-def _speed_at(claim: Claim, label: str, scope: Row, first: Row, second: Row, evidence: Evidence, level: float) -> Verdict:
+def _speed_at(claim: Claim, label: str, scope: Row, first: Row, second: Row, evidence: Evidence) -> Verdict:
     cells = first["cell_id"], second["cell_id"]
+    level = joint_level(LEVEL, evidence.contrasts.get(first["cell_id"], 1))
     ratio, num_rounds = ratio_of(*cells, evidence.timings, level), len(evidence.timings.log_ratios(*cells))
     if failed := [in_words(f"{row['model']}: {row['status']}") for row in (first, second) if row.get("status", MEASURED) != MEASURED]:
         answer, reason = UNDECIDED, f"not measured ({', '.join(failed)})."

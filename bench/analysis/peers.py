@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.analysis.significance import holm
-from bench.intervals import LEVEL, Interval, ratio_over_rounds, round_mean
+from bench.intervals import LEVEL, Interval, ratio_over_rounds, signed_ranks
 from bench.measure.engines import EAGER
 from bench.numbers import is_empty
 from bench.reading.timings import Timings
@@ -67,7 +67,7 @@ class PeerPair:
     `kind`: `SHIPPED`, or one engine on both sides (`both_with`).
     `ours`, `theirs`: rows of the table.
     `logs`: log ratios by round.
-    `ratio`: the geometric mean over rounds with its 95 % t-interval; None below two common rounds.
+    `ratio`: the estimate over rounds with its 95 % interval; None below two common rounds.
     `p_adjusted`: against the fastest peer, Holm's p-value for equal times.
     """
 
@@ -91,7 +91,7 @@ class Mean:
     """The geometric mean of a part's ratios over places.
 
     `peer`: may be `FASTEST_PEER`, the fastest at each place.
-    `ratio`: with a t-interval over rounds; None if fewer than two rounds include every place.
+    `ratio`: with an interval over rounds; None if fewer than two rounds include every place.
     `num_places`: the places that entered, of `num_planned`.
     """
 
@@ -165,7 +165,7 @@ def both_with(engine: str) -> str:
 def mean_ratio(found: Sequence[LogRatios]) -> Interval | None:
     """Return the geometric mean ratio over pairs.
 
-    Each round that has every pair gives one mean; the t-interval is over these rounds. None below two.
+    Each round that has every pair gives one mean; the interval is over these rounds. None below two.
     """
     common = sorted(set.intersection(*(set(logs) for logs in found))) if found else []
     return ratio_over_rounds([statistics.fmean(logs[place] for logs in found) for place in common])
@@ -213,8 +213,8 @@ def _fastest(pairs: Sequence[PeerPair], timings: Timings) -> list[PeerPair]:
     """
     shipped = itertools.groupby((pair for pair in pairs if pair.kind == SHIPPED), key=lambda pair: pair.place)
     found = [min(group, key=lambda pair: statistics.median(timings[pair.theirs["cell_id"]].values())) for _, group in shipped]
-    means = {pair.place: mean for pair in found if (mean := round_mean(list(pair.logs.values())))}
-    p_values = dict(zip(means, holm([mean.p_value for mean in means.values()]), strict=True))
+    centres = {pair.place: centre for pair in found if (centre := signed_ranks(list(pair.logs.values())))}
+    p_values = dict(zip(centres, holm([centre.p_value for centre in centres.values()]), strict=True))
     return [dataclasses.replace(pair, p_adjusted=p_values.get(pair.place)) for pair in found]
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pandas
 
 from bench.analysis.evidence import EXPLICIT, FUSED, is_subject, mixes_all
-from bench.analysis.ranking import DIFFERENCE_LEVEL, Pair, decided
+from bench.analysis.ranking import decided
 from bench.analysis.scope import Scope, scopes_of
 from bench.analysis.series import row_values
-from bench.intervals import Interval, joint_level, round_mean
+from bench.intervals import LEVEL, Interval, joint_level, signed_ranks
 from bench.reading.timings import Timings
 from bench.same_size import is_one_width
 from bench.spec import NO_MATCH
@@ -30,7 +30,7 @@ VARIANT = re.compile(r"-(\w+)")
 class RelativePoint:
     """A model's time over the reference's at one length.
 
-    `ratio`: its interval holds for all ratios of the page together; of no width if rounds could not be paired.
+    `ratio`: its interval holds together for the pairs of its length; of no width if rounds could not be paired.
     `faster`, `slower`: the difference is shown, and the two are not equal.
     `equal`: equality within the margin is shown.
     """
@@ -70,13 +70,11 @@ class RelativeTimes:
 
     `reference`: label of the attention; of several sizes, the first one's.
     `lines`: gMLP first, then those that take the least time at their longest length.
-    `num_pairs`: the number of pairs for which intervals hold jointly.
     """
 
     scope: Scope
     reference: str
     lines: tuple[RelativeLine, ...]
-    num_pairs: int = 1
 
     @property
     def lengths(self) -> list[int]:
@@ -95,10 +93,6 @@ class ComparedScope:
     scope: Scope
     rows: Mapping[str, Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]]
 
-    @property
-    def pairs(self) -> set[Pair]:
-        return {frozenset((str(row["cell_id"]), str(other["cell_id"]))) for found in self.rows.values() for row, other in found}
-
 
 def compared_scopes(frame: pandas.DataFrame, places: Mapping[str, int]) -> list[ComparedScope]:
     """Return the primary scope, then the one at the other matching.
@@ -109,15 +103,12 @@ def compared_scopes(frame: pandas.DataFrame, places: Mapping[str, int]) -> list[
     return [*found[:1], *[one for one in found if _complements(one.scope, found[0].scope)][:1]]
 
 
-def relative_times(
-    compared: Sequence[ComparedScope], timings: Timings, margin: float, beside: frozenset[Pair] = frozenset()
-) -> list[RelativeTimes]:
+def relative_times(compared: Sequence[ComparedScope], timings: Timings, contrasts: Mapping[str, int], margin: float) -> list[RelativeTimes]:
     """Return the times of each scope, relative to attention.
 
-    Intervals hold for all ratios, and the pairs `beside` them, together (Bonferroni).
+    Intervals hold together for the `contrasts` of a cell (`bench.timing_groups.num_contrasts`).
     """
-    num_pairs = len(beside.union(*(one.pairs for one in compared)))
-    return [_relative(one, timings, margin, num_pairs) for one in compared]
+    return [_relative(one, timings, contrasts, margin) for one in compared]
 
 
 def matching_of(scope: Scope) -> str:
@@ -185,36 +176,35 @@ def _pairs(scope: Scope) -> dict[str, list[tuple[Mapping[str, Any], Mapping[str,
     return {label: pairs for label, pairs in found.items() if len(pairs) > 1}
 
 
-def _relative(compared: ComparedScope, timings: Timings, margin: float, num_pairs: int) -> RelativeTimes:
+def _relative(compared: ComparedScope, timings: Timings, contrasts: Mapping[str, int], margin: float) -> RelativeTimes:
     labels = attentions(compared.scope.rows)
     lines = [
         RelativeLine(
             label=label,
             is_gmlp=is_subject(found[0][0], "gmlp"),
-            points=tuple(_point(*pair, timings, margin, num_pairs) for pair in found),
+            points=tuple(_point(*pair, timings, margin, contrasts.get(str(pair[0]["cell_id"]), 1)) for pair in found),
         )
         for label, found in compared.rows.items()
     ]
     return RelativeTimes(
         scope=compared.scope,
         reference=next(iter(labels.values())),
-        num_pairs=num_pairs,
         lines=tuple(sorted(lines, key=lambda line: (not line.is_gmlp, line.points[-1].ratio.estimate))),
     )
 
 
 def _point(row: Mapping[str, Any], reference: Mapping[str, Any], timings: Timings, margin: float, num_pairs: int) -> RelativePoint:
-    found = round_mean(list(timings.log_ratios(row["cell_id"], reference["cell_id"]).values()))
+    found = signed_ranks(list(timings.log_ratios(row["cell_id"], reference["cell_id"]).values()))
     n = int(row["place"])
     if found is None:
         ratio = float(row["latency_ms"] / reference["latency_ms"])
         return RelativePoint(n=n, ratio=Interval(estimate=ratio, low=ratio, high=ratio, num=1))
-    interval = found.interval(joint_level(DIFFERENCE_LEVEL, num_pairs)).exp()
-    shown, equal = decided(found, margin, num_pairs)
+    interval = found.interval(joint_level(LEVEL, num_pairs))
+    shown, equal = decided(interval, margin)
     return RelativePoint(
         n=n,
-        ratio=interval,
-        faster=shown and not equal and interval.estimate < 1,
-        slower=shown and not equal and interval.estimate > 1,
+        ratio=interval.exp(),
+        faster=shown and not equal and interval.estimate < 0,
+        slower=shown and not equal and interval.estimate > 0,
         equal=equal,
     )

@@ -13,7 +13,7 @@ import numpy as np
 import pandas
 from numpy.typing import NDArray
 
-from bench.intervals import round_mean
+from bench.intervals import Interval, signed_ranks
 from bench.reading.timings import Timings
 from bench.same_size import is_one_width
 from bench.spec import Part
@@ -209,15 +209,14 @@ def without_twins(lengths: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(kept))
 
 
-def means_over_rounds(logs: Matrix) -> tuple[Matrix, Matrix]:
-    """Return each column's mean and half its 95 % t-interval.
+def centres_over_rounds(logs: Matrix) -> list[Interval]:
+    """Return each column's centre with its 95 % interval (`bench.intervals.SignedRanks`).
 
-    `logs` is `(rounds, columns)`, logarithms. Means are those of `bench.intervals.round_mean`; half widths are 0 for one round.
+    `logs` is `(rounds, columns)`, logarithms. One round is exact.
     """
     if len(logs) < 2:
-        return np.asarray(logs.mean(axis=0)), np.zeros(logs.shape[1])
-    found = [mean for column in logs.T if (mean := round_mean(column.tolist()))]
-    return np.array([mean.mean for mean in found]), np.array([mean.interval().high - mean.mean for mean in found])
+        return [Interval(estimate=value, low=value, high=value, num=1) for value in logs.mean(axis=0).tolist()]
+    return [found.interval() for column in logs.T if (found := signed_ranks(column.tolist()))]
 
 
 def too_few_lengths(series: SeriesRounds, at_least: int) -> str:

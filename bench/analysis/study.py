@@ -25,7 +25,7 @@ from bench.analysis.growth import Growth, growth_of
 from bench.analysis.peers import PeerComparison, compare_peers
 from bench.analysis.predictions import judge_prediction
 from bench.analysis.quadratic_terms import HeldBytes, held_bytes, quadratic_home
-from bench.analysis.ranking import Group, Pair, Ranking, fastest_first, rank_latency
+from bench.analysis.ranking import Group, Ranking, fastest_first, rank_latency
 from bench.analysis.regimes import limits, regimes, usable_for_scaling
 from bench.analysis.relative import ComparedScope, RelativeTimes, compared_scopes, relative_times
 from bench.analysis.series import row_values
@@ -38,7 +38,7 @@ from bench.reading.store import StoredRun, superseded
 from bench.reading.table import SeedScores, control_of, is_extended, item_scores_of, times_of, trainings_of
 from bench.reading.timings import Timings
 from bench.spec import GROWTH, MEASURED, Plan, Record
-from bench.timing_groups import compared_lengths
+from bench.timing_groups import compared_lengths, num_contrasts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +112,7 @@ class Study:
             scores={cell_id: found.scores for cell_id, found in self.scores.items()},
             caveat=self.caveat,
             quick=self.plan.settings.quick,
+            contrasts=self._contrasts,
         )
 
     @functools.cached_property
@@ -125,16 +126,12 @@ class Study:
 
         An ablation may add references that do not mix all tokens. They would win everywhere, so they take no part.
         """
-        return rank_latency(self._groups, self.timings, self.plan.settings.margin, self.joint_pairs)
+        return rank_latency(self._groups, self.timings, self._contrasts, self.plan.settings.margin)
 
     @functools.cached_property
-    def joint_pairs(self) -> frozenset[Pair]:
-        """The pairs of times that `winners` and `relative_times` decide.
-
-        Their intervals hold together, so that the two never contradict each other.
-        """
-        ranked, compared = ([found.pairs for found in several] for several in (self._groups, self._compared_scopes))
-        return frozenset[Pair]().union(*ranked, *compared)
+    def _contrasts(self) -> Mapping[str, int]:
+        """How many ratios of times are decided together with each cell's."""
+        return num_contrasts(self.plan)
 
     @functools.cached_property
     def _compared_scopes(self) -> Sequence[ComparedScope]:
@@ -155,7 +152,7 @@ class Study:
     @functools.cached_property
     def relative_times(self) -> Sequence[RelativeTimes]:
         """Times relative to fused attention, in the primary scopes."""
-        return relative_times(self._compared_scopes, self.timings, self.plan.settings.margin, self.joint_pairs)
+        return relative_times(self._compared_scopes, self.timings, self._contrasts, self.plan.settings.margin)
 
     @functools.cached_property
     def growth(self) -> Sequence[Growth]:

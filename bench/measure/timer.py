@@ -1,6 +1,6 @@
 """Time one callable in one process. Imports no torch.
 
-`time_call` warms up until times are steady and samples until the median is known; `BurstTimer` times one burst whenever asked. A
+`time_call` warms up and samples until the median is known; `BurstTimer` times one burst whenever asked. A
 CPU is timed by the wall clock, a GPU by CUDA events and the wall clock.
 """
 
@@ -15,10 +15,12 @@ from typing import Protocol
 
 from bench.intervals import median_interval
 from bench.measure.allocator import fault_counter
+from bench.measure.engines import EAGER
+from bench.spec import Workload
 
 MAX_INNER_LOOP = 100_000
-WARMUP_WINDOW = 3
-CUDA_WARMUP_S = 0.3
+WARMUP_S = {"cpu": 0.08, "cuda": 0.3}
+"""Time of the calls after the first one; on a GPU it takes as long to leave its idle clocks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +30,8 @@ class Rules:
     `sample_s`: time for sampling; up to `patience` times as long if `min_samples` requires it.
     `precision`: relative half-width of the median's interval at which sampling stops.
     `timer_share`: largest part of a sample spent on reading the timer.
-    `warmup_tolerance`: relative difference of two neighbouring windows that counts as steady.
-    `min_warmup_s`: shortest warm-up, in which a GPU leaves its idle clocks.
+    `warmup_s`: time of the calls before the first sample.
+    `min_warmup_calls`: calls after the first, whatever they take: two where the first call only compiles or allocates.
     """
 
     sample_s: float = 1.0
@@ -38,8 +40,8 @@ class Rules:
     min_samples: int = 7
     patience: float = 4.0
     max_samples: int = 1000
-    warmup_tolerance: float = 0.03
-    min_warmup_s: float = 0.0
+    warmup_s: float = 0.08
+    min_warmup_calls: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +73,6 @@ class Timing:
 
     `wall_s`, `device_s`: seconds per call, one value per sample.
     `inner_loop`: calls per sample.
-    `steady`: whether the warm-up settled.
     `page_faults`: per sampled call; None if the system does not count them.
     `processor_share`: processor time of this process over wall time, while sampling.
     `timer_share`: part of a sample spent on reading the timer.
@@ -82,7 +83,6 @@ class Timing:
     device_s: tuple[float, ...] = field(default_factory=tuple)
     inner_loop: int
     warmup_calls: int
-    steady: bool
     page_faults: float | None = None
     processor_share: float | None = None
     timer_share: float = 0.0
@@ -133,25 +133,20 @@ class WarmUp:
     """The result of warming up.
 
     `calls`: number of calls after the first.
-    `steady`: whether their times settled.
     `call_s`: time of the last call.
     """
 
     first_call_s: float
     calls: int
-    steady: bool
     call_s: float
 
 
 def warm_up(call: Callable[[], object], stopwatch: Stopwatch, rules: Rules) -> WarmUp:
-    """Call until the medians of two neighbouring windows agree.
-
-    Gives up after half of the sampling time, or after twice `min_warmup_s` if that is longer. Lasts at least `min_warmup_s` and
-    at least one call after the first.
-    """
-    first_call_s = stopwatch.sample(call, 1).wall_s
-    taken, steady = _settle(call, stopwatch, rules)
-    return WarmUp(first_call_s=first_call_s, calls=len(taken), steady=steady, call_s=taken[-1])
+    """Call for `warmup_s` seconds, the first call included, and at least `min_warmup_calls` times after it."""
+    taken = [stopwatch.sample(call, 1).wall_s]
+    while sum(taken) < rules.warmup_s or len(taken) <= rules.min_warmup_calls:
+        taken.append(stopwatch.sample(call, 1).wall_s)
+    return WarmUp(first_call_s=taken[0], calls=len(taken) - 1, call_s=taken[-1])
 
 
 class BurstTimer:
@@ -207,28 +202,10 @@ class BurstTimer:
             device_s=tuple(s.device_s for s in samples if s.device_s is not None),
             inner_loop=self.counted,
             warmup_calls=warm.calls,
-            steady=warm.steady,
             page_faults=self._faults / (len(samples) * self.counted) if self._count_faults else None,
             processor_share=self._processor_s / self._wall_s if self._wall_s > 0 else None,
             timer_share=self._stopwatch.overhead_s / (self.counted * statistics.median(s.wall_s for s in samples)),
         )
-
-
-def _settle(call: Callable[[], object], stopwatch: Stopwatch, rules: Rules) -> tuple[list[float], bool]:
-    taken: list[float] = []
-    spent = 0.0
-    while True:
-        taken.append(stopwatch.sample(call, 1).wall_s)
-        spent += taken[-1]
-        if spent < rules.min_warmup_s:
-            continue
-        if len(taken) >= 2 * WARMUP_WINDOW:
-            before = statistics.median(taken[-2 * WARMUP_WINDOW : -WARMUP_WINDOW])
-            after = statistics.median(taken[-WARMUP_WINDOW:])
-            if abs(after / before - 1.0) <= rules.warmup_tolerance:
-                return taken, True
-        if spent >= max(rules.sample_s / 2, 2 * rules.min_warmup_s):
-            return taken, False
 
 
 def _calibrate(call_s: float, overhead_s: float, rules: Rules) -> int:
@@ -286,8 +263,13 @@ def stopwatch_for(device: str) -> Stopwatch:
     return CudaStopwatch() if device == "cuda" else WallStopwatch()
 
 
-def rules_for(device: str, sample_s: float) -> Rules:
-    return Rules(sample_s=sample_s, min_warmup_s=CUDA_WARMUP_S if device == "cuda" else 0.0)
+def rules_of(work: Workload, sample_s: float) -> Rules:
+    """Return the rules for one step.
+
+    Two calls come before the first sample where the first one compiles, or allocates gradients and the optimizer's state.
+    """
+    is_plain = work.phase == "infer" and work.engine == EAGER
+    return Rules(sample_s=sample_s, warmup_s=WARMUP_S[work.device], min_warmup_calls=0 if is_plain else 1)
 
 
 def _nothing() -> None:

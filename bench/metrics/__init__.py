@@ -11,6 +11,7 @@ The catalog finds the files. A metric file imports no torch at its top level and
                for each True sent to it, and returns the Measurement for False. On CUDA it also yields when built, and warms up for the first
                True
     NEEDS_TASK optional: True if only cells with a task can be measured
+    EVERY      optional: a metric of rounds is measured in every so many of them
     shared_by  optional: (Cell, Settings) -> facts. Cells with equal facts share one measurement ("once" and "round")
     MEASURES_PROCESS optional: True if the metric measures the process's memory, so that the allocator keeps no freed memory for speed
     summarise  (measured records of one cell, by repeat) -> column values. Pure; imports no torch

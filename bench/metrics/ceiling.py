@@ -11,7 +11,7 @@ They show whether a step is bound by computation, bandwidth or launches.
 The value `small_product_flops_per_s` is the rate at the cheapest shape, which even a short measurement includes.
 
 Each process reports its best repeat, and the table the median over rounds. A ceiling depends on the device, its threads and the arithmetic,
-not on the cell: one job per round measures it for all cells that share these.
+not on the cell: one job in every fourth round measures it for all cells that share these.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 MatrixShape = tuple[int, int, int]
 REPEAT: Repeat = "round"
+EVERY = 4
 COLUMNS = ("ceiling_flops_per_s", "ceiling_bytes_per_s", "ceiling_launch_s")
 SMALL_PRODUCT = "small_product_flops_per_s"
 
@@ -65,14 +66,14 @@ def measure(job: Job) -> Measurement:
     import torch
 
     from bench.measure.step import set_product_precision
-    from bench.measure.timer import rules_for, stopwatch_for
+    from bench.measure.timer import WARMUP_S, stopwatch_for
 
     work, sample_s = job.cell.workload, job.settings.sample_s
     set_product_precision(ARITHMETIC[work.dtype])
     dtype = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}[ARITHMETIC[work.dtype]]
     stopwatch = stopwatch_for(work.device)
-    if warmup_s := rules_for(work.device, sample_s).min_warmup_s:  # raises a GPU's clocks from idle
-        _fastest(_product(PRODUCTS[work.device][1], work.device, dtype), stopwatch, warmup_s)
+    if work.device == "cuda":  # raises its clocks from idle
+        _fastest(_product(PRODUCTS["cuda"][1], "cuda", dtype), stopwatch, WARMUP_S["cuda"])
     rates = _product_rates(work.device, dtype, stopwatch, SHARES["product"] * sample_s)
     best = max(rates, key=rates.__getitem__)
     return Measurement(

@@ -1,11 +1,14 @@
-"""Latency of one step: median over rounds with a 95 % interval.
+"""Latency of one step: median over rounds with a 95 % interval, two order statistics.
 
 Each round runs in fresh processes. Configurations that are compared take turns (`bench.timing_groups`): each is warm in its own process and runs
-short bursts, in random order within a block. Disturbances of the machine therefore affect all of them alike.
+short bursts, in random order within a block. On a CPU all of them run on the same processors, others in the next round. Disturbances of the
+machine therefore affect all of them alike.
 
-ratio               latency over the latency of `ratio_to`, with a plain 95 % t-interval over rounds. A round's ratio is the median over `num_blocks`
-                    blocks of the ratio of two bursts in one block. If the two were not timed together, it is the ratio of the round's latencies, and
+ratio               latency over the latency of `ratio_to`: the Hodges-Lehmann estimate over rounds with its exact signed-rank interval, 95 % together
+                    for the models of one length (`bench.timing_groups.num_contrasts`). A round's ratio is the median over `num_blocks` blocks of
+                    the ratio of two bursts in one block. If the two were not timed together, it is the ratio of the round's latencies, and
                     `num_blocks` is None
+*_min, *_max        the range over rounds, where they are too few for an interval: fewer than six for one pair
 latency_ms          wall-clock time from the call until the device has finished; all comparisons use it
 device_latency_ms   CUDA: time between two events on the device. Includes the gaps if Python enqueues more slowly than the kernels run
 kernel_latency_ms   CUDA: kernels alone, by replaying the step's CUDA graph (`bench.measure.kernel_time`); caches stay as the step leaves them
@@ -22,9 +25,10 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import one_line
-from bench.intervals import geometric_interval, is_stable, percentile
+from bench.intervals import is_stable, median_interval, percentile
 from bench.measure import gpu_monitor
 from bench.measure.engines import EAGER
+from bench.measure.processors import usable_processors
 from bench.metrics import Measurement, Repeat
 from bench.planning.timing import uncounted_calls
 from bench.spec import Job, Record
@@ -38,12 +42,16 @@ COLUMNS = (
     "latency_ms",
     "latency_low_ms",
     "latency_high_ms",
+    "latency_min_ms",
+    "latency_max_ms",
     "latency_p90_ms",
     "latency_p99_ms",
     "latency_stable",
     "ratio",
     "ratio_low",
     "ratio_high",
+    "ratio_min",
+    "ratio_max",
     "ratio_to",
     "num_blocks",
     "device_latency_ms",
@@ -75,6 +83,8 @@ NOT_NUMBERS = (
     ),
 )
 MS = 1e3
+MIN_SAMPLES = {0.90: 20, 0.99: 200}
+"""The fewest samples that a percentile is taken from."""
 
 
 def take_turns(job: Job) -> Generator[None, bool, Measurement]:
@@ -84,7 +94,7 @@ def take_turns(job: Job) -> Generator[None, bool, Measurement]:
     up CUDA takes seconds, but each warms up alone. For False, returns the timings and the kernels that really ran.
     """
     from bench.measure.step import attention_backend, build_step
-    from bench.measure.timer import BurstTimer, rules_for, stopwatch_for, warm_up
+    from bench.measure.timer import BurstTimer, rules_of, stopwatch_for, warm_up
 
     work = job.cell.workload
     on_cuda = work.device == "cuda"
@@ -94,7 +104,7 @@ def take_turns(job: Job) -> Generator[None, bool, Measurement]:
     if on_cuda:
         yield
     with attention_backend(work.attention):
-        warm = warm_up(step.call, stopwatch, rules_for(work.device, job.settings.sample_s))
+        warm = warm_up(step.call, stopwatch, rules_of(work, job.settings.sample_s))
     readings: gpu_monitor.Readings = []
     with gpu_monitor.gpu_reader(readings) if on_cuda else contextlib.nullcontext(lambda: None) as watch:
         uncounted = uncounted_calls(work.device, warm.call_s)
@@ -121,8 +131,8 @@ def _measurement(job: Job, step: Step, timing: Timing, readings: gpu_monitor.Rea
             "first_call_ms": timing.first_call_s * MS,
             "inner_loop": timing.inner_loop,
             "warmup_calls": timing.warmup_calls,
-            "steady": timing.steady,
             "threads": torch.get_num_threads(),
+            "processors": sorted(usable_processors()),
             "page_faults": timing.page_faults,
             "processor_share": timing.processor_share,
             "timer_share": timing.timer_share,
@@ -178,15 +188,17 @@ def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
     values = [record.outcome.values for record in records]
     rounds = [v["latency_ms"] for v in values]
     samples = sorted(ms for record in records for ms in record.outcome.samples["wall_ms"])
-    interval = geometric_interval(rounds)
+    low_ms, high_ms = median_interval(rounds) or (None, None)
     latency = statistics.median(rounds)
     batch, seq_len = values[0]["batch_size"], values[0]["seq_len"]
     return {
         "latency_ms": latency,
-        "latency_low_ms": interval.low if interval else None,
-        "latency_high_ms": interval.high if interval else None,
-        "latency_p90_ms": percentile(samples, 0.90),
-        "latency_p99_ms": percentile(samples, 0.99),
+        "latency_low_ms": low_ms,
+        "latency_high_ms": high_ms,
+        "latency_min_ms": min(rounds),
+        "latency_max_ms": max(rounds),
+        "latency_p90_ms": percentile(samples, 0.90) if len(samples) >= MIN_SAMPLES[0.90] else None,
+        "latency_p99_ms": percentile(samples, 0.99) if len(samples) >= MIN_SAMPLES[0.99] else None,
         "latency_stable": is_stable(rounds),
         "device_latency_ms": _median(v["device_latency_ms"] for v in values),
         "kernel_latency_ms": _median(v.get("kernel_latency_ms") for v in values),

@@ -1,22 +1,27 @@
-"""Call time and process memory of one step, to plan latency bursts.
+"""Call time, noise and process memory of one step, to plan latency bursts.
 
 Runs automatically before the first round. Its times are not reported.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 import statistics
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.metrics import Measurement, Repeat
+from bench.planning.timing import calls_of_burst
 from bench.spec import Job, Record
 
 REPEAT: Repeat = "pilot"
 COLUMNS: tuple[str, ...] = ()
 """None of its own: its compilation time is latency's `compile_s`."""
-PILOT_S = 0.1
+PILOT_S, MAX_BURSTS = 0.4, 8
+"""A pilot has as many bursts as fit this time, one at least and MAX_BURSTS at most."""
 CUDA_CONTEXT_BYTES = 600 * 2**20
 """Assumed GPU memory of a process outside its allocator.
 
@@ -25,26 +30,32 @@ The driver does not report it.
 
 
 def measure(job: Job) -> Measurement:
-    """Warm up the step as for a round; time it for `PILOT_S`."""
+    """Warm up the step as for a round, and time a few bursts."""
     from bench.measure.engines import hides_operators
     from bench.measure.environment import available_memory_bytes
     from bench.measure.step import attention_backend, build_step
-    from bench.measure.timer import Rules, rules_for, stopwatch_for, time_call
+    from bench.measure.timer import BurstTimer, rules_of, stopwatch_for, warm_up
 
     work = job.cell.workload
     rss_before, available = _resident_bytes(), available_memory_bytes() if work.device == "cpu" else _free_gpu_bytes()
-    rules = rules_for(work.device, min(PILOT_S, job.settings.sample_s))
+    began = time.perf_counter()
+    stopwatch = stopwatch_for(work.device)
     with attention_backend(work.attention):
         step = build_step(job.cell, seed=job.settings.seed)
-        timing = time_call(
-            step.call, stopwatch_for(work.device), Rules(sample_s=rules.sample_s, min_warmup_s=rules.min_warmup_s, min_samples=3)
-        )
-    call_s = statistics.median(timing.wall_s)
+        warm = warm_up(step.call, stopwatch, rules_of(work, job.settings.sample_s))
+        setup_s = time.perf_counter() - began
+        timer = BurstTimer(step.call, stopwatch, uncounted=0, counted=calls_of_burst(work.device, warm.call_s))
+        bursts = [timer.burst()]
+        while len(bursts) < MAX_BURSTS and (len(bursts) + 1) * timer.counted * bursts[0] < PILOT_S:
+            bursts.append(timer.burst())
+    call_s = statistics.median(bursts)
     return Measurement(
         values={
             "call_s": call_s,
-            "first_call_s": timing.first_call_s,
-            "compile_s": max(0.0, timing.first_call_s - call_s) if hides_operators(work.engine) else None,
+            "setup_s": setup_s,
+            "changes": [abs(math.log(second / first)) for first, second in itertools.pairwise(bursts)],
+            "first_call_s": warm.first_call_s,
+            "compile_s": max(0.0, warm.first_call_s - call_s) if hides_operators(work.engine) else None,
             "peak_bytes": _peak_bytes(work.device, rss_before),
             "available_bytes": available,
         }

@@ -15,7 +15,7 @@ from typing import Any
 from bench import catalog
 from bench.measure.engines import EAGER
 from bench.needs import COUNTED_METRICS, needs_task
-from bench.planning.timing import MIN_LONG_BLOCKS, Pilot, TimingGroup, pilots_of, timing_groups, uncounted_calls
+from bench.planning.timing import Pilot, TimingGroup, pilots_of, setup_seconds, timing_groups, uncounted_calls
 from bench.planning.tuning import Search, Tuned
 from bench.serialize import content_id
 from bench.spec import (
@@ -68,8 +68,9 @@ JOB_OVERHEAD_S = {"cpu": 0.4, "cuda": 1.1}
 
 It covers fork, imports, and on CUDA the context.
 """
-MEMBER_OVERHEAD_S = {"cpu": 0.1, "cuda": 1.0}
-"""Time of a timing group's member besides its steps."""
+PILOT_S = 0.4
+TURN_S = 0.001
+"""Time to see that one member is idle and to wake the next."""
 COMPILE_S = 20.0
 """Time of torch.compile with an empty cache, for twelve blocks on CUDA.
 
@@ -80,7 +81,6 @@ TRAIN_PHASE_FACTOR = 3
 RUN_OVERHEAD_S = 10.0
 """Time of a run besides its jobs: imports, the device's ceilings before and after, tables and report."""
 NO_PILOTS: Mapping[str, Pilot] = {}
-WARM_UP_STEPS = 8
 
 
 def jobs(plan: Plan, records: Sequence[Record] | None = None, *, waits_for_all_pilots: bool = True) -> list[Job]:
@@ -286,23 +286,14 @@ def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan, pilots: Ma
         launch_s = _num_steps(planned, recipe) * _launch_seconds(planned, "train") if _is_launched(work.device, recipe) else 0.0
         return overhead_s + max(seconds, launch_s)
     if job.group:
-        burst_s = step_s * (job.num_calls + uncounted_calls(work.device, step_s))
-        warm_s = MEMBER_OVERHEAD_S[work.device] + _warm_seconds(step_s, plan.settings.sample_s)
-        return warm_s + job.num_blocks * burst_s
+        burst_s = step_s * (job.num_calls + uncounted_calls(work.device, step_s)) + TURN_S
+        return setup_seconds(pilot or Pilot(call_s=step_s), work.device) + job.num_blocks * burst_s
     overhead_s += _compile_seconds(job, repeat) + (ENERGY_WINDOW_S if job.metric == ENERGY and work.device == "cuda" else 0.0)
     if job.shared_id:
         return min(plan.settings.limit_s, overhead_s + plan.settings.sample_s)
     if repeat in ("round", PILOT):
-        return min(plan.settings.limit_s, overhead_s + _warm_seconds(step_s, plan.settings.sample_s) + 3 * step_s)
+        return min(plan.settings.limit_s, overhead_s + setup_seconds(Pilot(call_s=step_s), work.device) + max(PILOT_S, step_s))
     return min(plan.settings.limit_s, overhead_s + (4 * step_s if job.metric not in COUNTED_METRICS else 0.0))
-
-
-def _warm_seconds(step_s: float, sample_s: float) -> float:
-    """Estimate the warm-up, in seconds.
-
-    It has WARM_UP_STEPS steps; slow steps end it earlier, after two steps plus half of the sampling time.
-    """
-    return min(WARM_UP_STEPS * step_s, 2 * step_s + sample_s / 2)
 
 
 def _compile_seconds(job: Job, repeat: str) -> float:
@@ -356,8 +347,12 @@ def further_rounds(plan: Plan, records: Sequence[Record], cell_ids: Container[st
 def _rounds(plan: Plan, records: Sequence[Record] | None = None) -> list[Job]:
     metrics = [metric for metric in plan.metrics if catalog.load("metrics", metric).REPEAT == "round"]
     groups = groups_of(plan, records) if LATENCY in metrics else []
-    alone = [metric for metric in metrics if metric != LATENCY]
-    return [job for repeat in range(plan.settings.rounds if metrics else 0) for job in _round(plan, alone, groups, repeat)]
+    alone = {metric: getattr(catalog.load("metrics", metric), "EVERY", 1) for metric in metrics if metric != LATENCY}
+    return [
+        job
+        for repeat in range(plan.settings.rounds if metrics else 0)
+        for job in _round(plan, [metric for metric, every in alone.items() if repeat % every == 0], groups, repeat)
+    ]
 
 
 def groups_of(plan: Plan, records: Sequence[Record] | None = None) -> list[TimingGroup]:
@@ -368,20 +363,9 @@ def groups_of(plan: Plan, records: Sequence[Record] | None = None) -> list[Timin
     control = control_cell(plan, records or ())
     if records is None:
         estimated = {p.cell.cell_id: Pilot(call_s=estimated_step_seconds(p, plan.settings)) for p in plan.cells}
-        found = timing_groups(plan, estimated, control)
-    else:
-        failed = frozenset(r.subject_id for r in records if r.metric == PILOT and r.outcome.status != MEASURED)
-        found = timing_groups(plan, pilots_of(records), control, failed)
-    return [_shortened(group, plan.settings) for group in found] if plan.settings.quick else found
-
-
-def _shortened(group: TimingGroup, settings: Settings) -> TimingGroup:
-    """Return the group with as many blocks as fit its sampling time.
-
-    It keeps MIN_LONG_BLOCKS, the least that slow groups have in any run.
-    """
-    fitting = int(len(group.members) * settings.sample_s / group.block_s)
-    return dataclasses.replace(group, num_blocks=min(group.num_blocks, max(MIN_LONG_BLOCKS, fitting)))
+        return timing_groups(plan, estimated, control)
+    failed = frozenset(r.subject_id for r in records if r.metric == PILOT and r.outcome.status != MEASURED)
+    return timing_groups(plan, pilots_of(records), control, failed)
 
 
 def _round(plan: Plan, metrics: Sequence[str], groups: Sequence[TimingGroup], repeat: int) -> list[Job]:

@@ -38,7 +38,7 @@ from models.layers.options import option_text, read_options, split_choice
 from models.layers.shape import INPUTS, Shape
 
 CEILING, PROFILE = "ceiling", "profile"
-DEFAULT_ROUNDS, QUICK_ROUNDS = 7, 3
+DEFAULT_ROUNDS, QUICK_ROUNDS = 20, 5
 CUDA_SEQ = (64, 65, 256, 257, 1024, 1025)
 """Default lengths on CUDA.
 

@@ -11,38 +11,48 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from bench.measure.timer import WARMUP_S
 from bench.spec import MEASURED, PILOT, Cell, Plan, Record, Settings
 from bench.timing_groups import cell_groups, timed_cells
 
-BURST_S = 0.02
+BURST_S = {"cpu": 0.01, "cuda": 0.02}
 """Target time of a burst.
 
 It is long compared with the timer and a switch between processes, and so short that other work on the machine affects all members alike.
 """
-SETTLE_S = {"cpu": 0.0, "cuda": 0.005}
-"""Time of uncounted calls after the first call of a burst.
+COLD_S = {"cpu": 0.004, "cuda": 0.005}
+"""Time of uncounted calls at the start of a burst, one at least.
 
-The first call finds cold caches and is never counted. On CUDA, a context switch precedes the burst.
+On a CPU calls are slower for some 3 ms, by 0.5 to 1 ms in all, as caches fill again (docs/decisions/0020). On CUDA a context switch precedes
+the burst.
 """
-OWN_COLD_S = 0.5
-"""Calls longer than this are all counted.
-
-They refill their caches in less than a hundredth of their time.
-"""
-MIN_BLOCKS, MAX_BLOCKS = 5, 25
-LONG_S, MIN_LONG_BLOCKS = 12.0, 3
-"""If MIN_BLOCKS blocks would take longer than LONG_S, MIN_LONG_BLOCKS suffice."""
+OWN_COLD_S = 0.05
+"""Calls longer than this are all counted: what is cold then adds a hundredth or two, to every member alike."""
+MAX_BLOCKS = 25
 GROUP_LIMIT_S = 60.0
 """Limit on all bursts of one group in one round.
 
 A group whose block takes longer has one block.
 """
+BETWEEN_PAIRS = 0.01
+"""Standard deviation of the log-ratio between fresh pairs of pinned processes: 0.010 to 0.017 were measured (docs/decisions/0020)."""
+NOISE, LEAST_NOISE, MOST_NOISE = 0.03, 0.01, 0.08
+"""Relative standard deviation of one burst: where a pilot has too few bursts to tell, and the bounds of what it may say."""
+MIN_CHANGES = 4
 LIMIT_SHARE = 0.5
 """Share of a job's time limit for its bursts, not for warm-up."""
 MAX_CALLS = 100_000
+NORMAL_MEDIAN = 0.6745
+"""Median of the absolute value of a standard normal variable."""
+FIRST_CALLS = 1.2
+"""Time of a first call, in calls."""
+START_S, BUILD_S = {"cpu": 0.05, "cuda": 1.0}, 0.03
+"""Time to start a process, and to build a small model in it."""
 MEMORY_SHARE = 0.8
 """Share of the available memory that a group's members may fill."""
 
@@ -52,11 +62,15 @@ class Pilot:
     """The pilot measurement of one cell.
 
     `call_s`: seconds per call.
+    `setup_s`: seconds to build and warm up its process.
+    `changes`: absolute log-ratios of neighbouring bursts.
     `peak_bytes`: memory used by its process; None if unknown.
     `available_bytes`: memory available at the time; None if unknown.
     """
 
     call_s: float
+    setup_s: float = 0.0
+    changes: tuple[float, ...] = ()
     peak_bytes: int | None = None
     available_bytes: int | None = None
 
@@ -81,21 +95,28 @@ class TimingGroup:
     `members`: the first is the reference for the others.
     `num_blocks`: blocks of a round.
     `block_s`: estimated seconds of one block, uncounted calls included.
+    `setup_s`: estimated seconds to start, build and warm up all members.
     """
 
     name: str
     members: tuple[Member, ...]
     num_blocks: int
     block_s: float
+    setup_s: float
 
 
 def pilots_of(records: Sequence[Record]) -> dict[str, Pilot]:
     """Return the measured pilots by cell id."""
     return {
-        record.subject_id: Pilot(**{field.name: record.outcome.values[field.name] for field in dataclasses.fields(Pilot)})
+        record.subject_id: _pilot_of(record.outcome.values)
         for record in records
         if record.metric == PILOT and record.outcome.status == MEASURED
     }
+
+
+def _pilot_of(values: Mapping[str, Any]) -> Pilot:
+    known = {field.name: values[field.name] for field in dataclasses.fields(Pilot) if field.name in values}
+    return Pilot(**{**known, "changes": tuple(known.get("changes", ()))})
 
 
 def timing_groups(plan: Plan, pilots: Mapping[str, Pilot], control: Cell | None, failed: frozenset[str] = frozenset()) -> list[TimingGroup]:
@@ -154,28 +175,49 @@ def fits(members: Sequence[tuple[Cell, bool]], pilots: Mapping[str, Pilot]) -> b
 def designed(name: str, members: Sequence[tuple[Cell, bool]], pilots: Mapping[str, Pilot], settings: Settings) -> TimingGroup:
     """Set calls per burst and number of blocks from the pilots.
 
+    A round has as many blocks as give the narrowest interval for the time of all rounds (Kalibera and Jones 2013, "Rigorous benchmarking in
+    reasonable time", Sec. 6): sqrt(c2 / c1) s1 / s2, with c1 and c2 the seconds of a block and of fresh members, and s1 and s2 the standard
+    deviations of the log-ratio between blocks and between fresh members. It has no more than fit `sample_s` per member, but at least one.
+
     `members`: (cell, whether it is the second process of the A/A control).
     """
-    calls = {cell.cell_id: calls_of_burst(pilots[cell.cell_id].call_s) for cell, _ in members}
-    bursts_s = [
-        pilots[cell.cell_id].call_s * (calls[cell.cell_id] + uncounted_calls(cell.workload.device, pilots[cell.cell_id].call_s))
-        for cell, _ in members
-    ]
-    block_s = math.fsum(bursts_s)
-    least = max(MIN_LONG_BLOCKS, min(MIN_BLOCKS, int(LONG_S / block_s)))
-    wanted = max(least, min(MAX_BLOCKS, int(len(members) * settings.sample_s / block_s)))
-    most = int(min(GROUP_LIMIT_S / block_s, LIMIT_SHARE * settings.limit_s / max(bursts_s)))
+    found = [pilots[cell.cell_id] for cell, _ in members]
+    device = members[0][0].workload.device
+    calls = [calls_of_burst(device, pilot.call_s) for pilot in found]
+    bursts_s = [pilot.call_s * (num + uncounted_calls(device, pilot.call_s)) for pilot, num in zip(found, calls, strict=True)]
+    block_s, setup_s = math.fsum(bursts_s), math.fsum(setup_seconds(pilot, device) for pilot in found)
+    best = math.sqrt(2 * setup_s / block_s) * noise_of(found) / BETWEEN_PAIRS
+    fitting = max(1.0, len(members) * settings.sample_s / block_s)
+    most = min(GROUP_LIMIT_S / block_s, LIMIT_SHARE * settings.limit_s / max(bursts_s))
     return TimingGroup(
         name=name,
-        members=tuple(Member(cell=cell, control=control, num_calls=calls[cell.cell_id]) for cell, control in members),
-        num_blocks=max(1, min(wanted, most)),
+        members=tuple(Member(cell=cell, control=control, num_calls=num) for (cell, control), num in zip(members, calls, strict=True)),
+        num_blocks=max(1, int(min(math.ceil(best), fitting, most, MAX_BLOCKS))),
         block_s=block_s,
+        setup_s=setup_s,
     )
 
 
-def calls_of_burst(call_s: float) -> int:
-    """Return the number of counted calls of a burst, at least one."""
-    return max(1, min(MAX_CALLS, math.ceil(BURST_S / max(call_s, 1e-9))))
+def noise_of(pilots: Sequence[Pilot]) -> float:
+    """Return the relative standard deviation of one burst, from the median change between neighbouring bursts; NOISE if there are few."""
+    changes = [change for pilot in pilots for change in pilot.changes]
+    if len(changes) < MIN_CHANGES:
+        return NOISE
+    return max(LEAST_NOISE, min(MOST_NOISE, statistics.median(changes) / (math.sqrt(2) * NORMAL_MEDIAN)))
+
+
+def setup_seconds(pilot: Pilot, device: str) -> float:
+    """Estimate the time to start, build and warm up a process, in seconds."""
+    return START_S[device] + (pilot.setup_s or BUILD_S + max(WARMUP_S[device], FIRST_CALLS * pilot.call_s))
+
+
+def calls_of_burst(device: str, call_s: float) -> int:
+    """Return the number of counted calls of a burst, at least one.
+
+    After uncounted calls a burst counts for twice as long as they take.
+    """
+    wanted = math.ceil(BURST_S[device] / max(call_s, 1e-9))
+    return max(1, min(MAX_CALLS, max(wanted, 2 * uncounted_calls(device, call_s))))
 
 
 def uncounted_calls(device: str, call_s: float) -> int:
@@ -183,6 +225,4 @@ def uncounted_calls(device: str, call_s: float) -> int:
 
     These find cold caches, or a GPU that has just switched contexts.
     """
-    if call_s > OWN_COLD_S:
-        return 0
-    return 1 + min(MAX_CALLS, math.ceil(SETTLE_S[device] / max(call_s, 1e-9)))
+    return 0 if call_s > OWN_COLD_S else min(MAX_CALLS, math.ceil(COLD_S[device] / max(call_s, 1e-9)))

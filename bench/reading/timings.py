@@ -147,20 +147,25 @@ def timings_of(records: Sequence[Record], *, with_control: bool = False) -> Timi
 
 
 def ratio_of(first: str, second: str, timings: Timings, level: float) -> Interval | None:
-    """Return the first cell's time over the second's, with t-interval.
-
-    Computed over rounds by `bench.intervals.round_mean`; None with fewer than two rounds.
-    """
+    """Return the first cell's time over the second's, with its interval over rounds; None with fewer than two rounds."""
     return ratio_over_rounds(list(timings.log_ratios(first, second).values()), level)
 
 
 def ratio_columns(cell_id: str, reference_id: str, label: str, timings: Timings, level: float) -> dict[str, Any]:
     """Return the columns of a cell's ratio to its reference.
 
-    `label`: the name of the reference. Empty with fewer than two common rounds.
+    `label`: the name of the reference. Empty with fewer than two common rounds; without bounds if they are too few for the level.
     """
-    found = ratio_of(cell_id, reference_id, timings, level)
+    logs = list(timings.log_ratios(cell_id, reference_id).values())
+    found = ratio_over_rounds(logs, level)
     if found is None:
         return {}
-    blocks = timings.num_blocks([cell_id, reference_id])
-    return {"ratio": found.estimate, "ratio_low": found.low, "ratio_high": found.high, "ratio_to": label, "num_blocks": blocks}
+    return {
+        "ratio": found.estimate,
+        "ratio_low": None if found.is_open else found.low,
+        "ratio_high": None if found.is_open else found.high,
+        "ratio_min": math.exp(min(logs)),
+        "ratio_max": math.exp(max(logs)),
+        "ratio_to": label,
+        "num_blocks": timings.num_blocks([cell_id, reference_id]),
+    }

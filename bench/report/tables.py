@@ -72,7 +72,20 @@ def number(name: str, header: str, form: Callable[[Any], str]) -> Column:
 
 
 def _time(row: Row) -> str:
-    return numbers.interval_ms(row["latency_ms"], row["latency_low_ms"], row["latency_high_ms"])
+    return numbers.interval_ms(row["latency_ms"], *time_bounds(row), is_range=numbers.is_empty(row["latency_low_ms"]))
+
+
+def time_bounds(row: Row) -> tuple[float | None, float | None]:
+    """Return the interval of a latency in ms; where the rounds are too few for one, their range."""
+    kind = ("min", "max") if numbers.is_empty(row["latency_low_ms"]) else ("low", "high")
+    low, high = (row.get(f"latency_{bound}_ms") for bound in kind)
+    return low, high
+
+
+def _ratio_text(row: Row) -> str:
+    """Return a ratio of latencies with its interval; where the rounds are too few for one, with their range."""
+    kind = ("min", "max") if (is_range := numbers.is_empty(row["ratio_low"])) else ("low", "high")
+    return numbers.ratio(row["ratio"], *(row.get(f"ratio_{bound}") for bound in kind), is_range=is_range)
 
 
 def _marked_time(row: Row) -> str:
@@ -117,7 +130,7 @@ def _latency_ratio(row: Row) -> str:
 
     The reference's length is shown only if it differs from the row's.
     """
-    text = numbers.ratio(row["ratio"], row["ratio_low"], row["ratio_high"])
+    text = _ratio_text(row)
     return f"{text} x {_reference(row)}" if text else ""
 
 
@@ -235,9 +248,7 @@ def _ratio_column(frame: pandas.DataFrame) -> Column:
     references = {_reference(row) for row in row_values(frame) if not numbers.is_empty(row["ratio"])}
     if len(references) != 1:
         return RATIO
-    return Column(
-        header=f"latency / {references.pop()}'s", text=lambda row: numbers.ratio(row["ratio"], row["ratio_low"], row["ratio_high"])
-    )
+    return Column(header=f"latency / {references.pop()}'s", text=_ratio_text)
 
 
 def failure_table(frame: pandas.DataFrame) -> Table:
@@ -250,7 +261,7 @@ def unstable_table(frame: pandas.DataFrame, keys: tuple[str, ...]) -> Table:
 
     `keys`: workload columns to show.
     """
-    width = Column(header="interval", text=lambda row: _relative_width(row["latency_low_ms"], row["latency_high_ms"]))
+    width = Column(header="interval", text=lambda row: _relative_width(*time_bounds(row)))
     because = Column(header="because", text=_unstable_because, numeric=False)
     columns = (MODEL, VARIANT, LENGTH, *_size_columns(frame), *(_work(key) for key in keys), LATENCY, width, because)
     return table(frame, columns, keep=("model", "n"))
@@ -299,10 +310,10 @@ def _size_columns(frame: pandas.DataFrame) -> tuple[Column, ...]:
 
 
 def _unstable_because(row: Row) -> str:
-    low, high = row["latency_low_ms"], row["latency_high_ms"]
+    low, high = time_bounds(row)
     wide = not numbers.is_empty(low) and not numbers.is_empty(high) and high / low - 1 > MAX_STABLE_WIDTH
     return "the interval is wide" if wide else "the rounds drift"
 
 
-def _relative_width(low: float, high: float) -> str:
+def _relative_width(low: float | None, high: float | None) -> str:
     return "" if numbers.is_empty(low) or numbers.is_empty(high) else f"{100 * (high / low - 1):.0f} % wide"

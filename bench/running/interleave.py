@@ -19,7 +19,7 @@ STANDS_STILL = 0.05
 
 OpenMP workers spin for a while after their work is done.
 """
-POLL_S, MAX_WAIT_S = 0.001, 1.0
+POLL_S, MAX_WAIT_S = 0.0002, 1.0
 """Seconds between checks for an idle process, and the longest wait."""
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from bench.errors import one_line
 from bench.fork_server import SINGLE_THREADED
+from bench.measure.processors import pin
 from bench.planning.jobs import TIMED_OUT
 from bench.running.executors.process import COMPILE_CACHE, STOP_GRACE_S, compile_cache, died, limit_s, processor_s
 from bench.running.revisions import OWN_FOLDER, tree_of
@@ -33,11 +34,15 @@ class RevisionMember:
     terminal's signals.
     """
 
-    def __init__(self, job: Job, compiled: Path) -> None:
-        """Take a job of another revision's code; `compiled` is the folder for the compiled code of its models."""
+    def __init__(self, job: Job, compiled: Path, processors: frozenset[int] = frozenset()) -> None:
+        """Take a job of another revision's code.
+
+        `compiled`: folder for the compiled code of its models.
+        `processors`: those that its process runs on; all if empty.
+        """
         self.job = job
         self.outcome: Outcome | None = None
-        self._tree, self._compiled = tree_of(job.cell.workload.code), compiled
+        self._tree, self._compiled, self._processors = tree_of(job.cell.workload.code), compiled, processors
         self._process: subprocess.Popen[bytes] | None = None
         self._unread = b""
         self._is_built = False
@@ -57,6 +62,8 @@ class RevisionMember:
             bufsize=0,
             process_group=0,
         )
+        if self._processors:
+            pin(self._process.pid, self._processors)
         self._ask(to_json(_as_that_code_reads_it(self.job), defaults=False))
 
     def ready(self) -> None:

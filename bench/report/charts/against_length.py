@@ -69,7 +69,7 @@ def _how(found: Sequence[RelativeTimes]) -> str:
     if not num_paired:
         return "Ratios of medians, since no rounds could be paired"
     others = "" if num_paired == len(points) else f"; {len(points) - num_paired} without a band divide medians"
-    return f"Bands hold 95 % for all {found[0].num_pairs} ratios of this page together{others}"
+    return f"Bands: 95 %, together for the models of one length{others}"
 
 
 def fill_relative_panel(axis: Axes, lines: Sequence[Line], bounds: Sequence[float]) -> None:
@@ -241,7 +241,7 @@ def draw_exponents(study: Study) -> FigureBlock | None:
         name="exponents",
         title=exponents_title(dict(list(found.items())[:MAX_LINES])),
         caption=(
-            f"Slope of log time between neighbouring lengths, in {_work(scope)}, {_size(scope)}. Bands are 95 % t-intervals over rounds; "
+            f"Slope of log time between neighbouring lengths, in {_work(scope)}, {_size(scope)}. Bands are 95 % intervals over rounds; "
             "a slope belongs to a kernel on this machine."
         ),
         figure=figure,

@@ -215,7 +215,7 @@ DECOMPOSITION = (
 )
 SHARES = "The share of each term in the fitted cost, at every length of an accepted fit."
 EXPONENTS = (
-    "Local exponents between neighbouring lengths: d log cost / d log n, paired by round, with 95 % t-intervals. 1 is linear, 2 quadratic."
+    "Local exponents between neighbouring lengths: d log cost / d log n, paired by round, with 95 % intervals. 1 is linear, 2 quadratic."
 )
 TWINS = (
     "The effect of alignment: cost per token at n (patches and a class token) over cost per token at n - 1, paired by round. Above 1, the "

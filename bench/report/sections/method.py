@@ -13,7 +13,7 @@ from bench.analysis.study import Study
 from bench.planning.tuning import STEPS
 from bench.report.document import Block, Bullets, Code, Paragraph, TableBlock
 from bench.report.tables import Table
-from bench.spec import NO_TEACHER, Plan, Recipe
+from bench.spec import MEASURED, NO_TEACHER, Plan, Recipe
 
 ALL_COUNTERS = "closed form, torch, fvcore"
 UNKNOWN = "not known"
@@ -32,7 +32,7 @@ def how_numbers_were_made(study: Study) -> tuple[Block, ...]:
     plan = study.plan
     lines = [
         "Sizes: from each model's closed form, checked against the parameters of the built model; the table of matched sizes names the policy.",
-        *(text for metric, text in _by_metric(plan, _num_rounds(study), counters(study.frame)).items() if metric in plan.metrics),
+        *(text for metric, text in _by_metric(study, _num_rounds(study), counters(study.frame)).items() if metric in plan.metrics),
         "An empty value was not measured; it never means zero. A failed configuration keeps its row, with status and reason.",
         f"Jobs ran in random order (seed {plan.settings.seed}), each for at most {plan.settings.limit_s:g} s.",
     ]
@@ -65,9 +65,21 @@ def _num_rounds(study: Study) -> str:
     )
 
 
-def _by_metric(plan: Plan, num_rounds: str, counted_by: str) -> dict[str, str]:
+def _where_timed(study: Study) -> str:
+    """Say on which processors the members of a group ran; "" if no record says so, and on a GPU."""
+    timed = [record.outcome.values for record in study.records if record.metric == "latency" and record.outcome.status == MEASURED]
+    sets = {tuple(values["processors"]) for values in timed if "processors" in values}
+    if not sets or study.plan.cells[0].cell.workload.device != "cpu":
+        return ""
+    if len(sets) == 1:
+        return "They were not pinned, since a job uses all processors or the system cannot pin. "
+    places = " and ".join("+".join(map(str, processors)) for processors in sorted(sets))
+    return f"All members of a group ran on the same processors, from round to round on {places}. "
+
+
+def _by_metric(study: Study, num_rounds: str, counted_by: str) -> dict[str, str]:
     """Return a sentence on how each metric is measured, by metric."""
-    settings = plan.settings
+    plan, settings = study.plan, study.plan.settings
     return {
         "flops": (
             f"FLOPs: matrix products in the forward pass of one sample, two FLOPs per multiply-add; counted by {counted_by}. The counts of a "
@@ -75,14 +87,14 @@ def _by_metric(plan: Plan, num_rounds: str, counted_by: str) -> dict[str, str]:
         ),
         "latency": (
             f"Latency: {num_rounds} rounds; each configuration runs once per round in a fresh process (CPU threads: {settings.threads}). Compared "
-            "configurations are warm at the same time and take turns in short bursts, in random order within a block; the first call of a burst "
-            "is discarded. A ratio is the median over blocks, then the geometric mean over rounds with its t-interval; of every seven rounds the "
-            "highest and lowest are left out (Tukey and McLaughlin 1963). A time is the median over rounds, with a 95 % t-interval on the log "
-            "scale. Pilots set the calls per burst and the number of blocks; their times are discarded."
+            "configurations are warm at the same time and take turns in short bursts, in random order within a block; where a cold cache matters "
+            f"the first calls of a burst are discarded. {_where_timed(study)}A ratio is the median over blocks, then the Hodges-Lehmann estimate over rounds "
+            "with its exact signed-rank interval, 95 % together for the models of one length. A time is the median over rounds, its 95 % interval "
+            "two order statistics. Pilots set the calls per burst and the number of blocks (Kalibera and Jones 2013); their times are discarded."
         ),
         "ceiling": (
             "Ceilings: this device's best matrix product (torch.mm; on a CPU, runs of 2026-11-22 to 27 also tried another library's), copy and chain "
-            "of tiny operators, measured in every round. MFU is model FLOPs per second over the best matrix product. The ceiling that takes longest "
+            "of tiny operators, measured in every fourth round (in every round until 2026-11-27). MFU is model FLOPs per second over the best matrix product. The ceiling that takes longest "
             "bounds the step. The device's limit is the larger of two times: for the step's FLOPs, and for the fewest bytes that a step with a "
             "separate AdamW update can move."
         ),

@@ -118,12 +118,9 @@ def _pair_caption(study: Study) -> str:
     bound = 1 + rankings[0].margin
     interleaved = all(pair.interleaved for ranking in rankings for pair in ranking.others)
     how_paired = "each round's value is the median over blocks in which the two took turns" if interleaved else "paired by round"
-    num = rankings[0].num_pairs
-    joint = f"Intervals and verdicts hold for all {num} ratios of this page together (Bonferroni)" if num > 1 else "Verdicts"
     how = (
-        f"Each ratio is a geometric mean over rounds; {how_paired}. Of every seven rounds the highest and the "
-        f"lowest are left out. {joint}: slower if the "
-        f"95 % interval, which is shown, excludes 1; equal if the 90 % interval lies within 1 / {bound:g} to {bound:g}. "
-        "A ratio without an interval divides two medians, since no rounds could be paired."
+        f"Each ratio is a Hodges-Lehmann estimate over rounds with its signed-rank interval, 95 % together for the models of one length; "
+        f"{how_paired}. Slower if the interval excludes 1; equal if it lies within 1 / {bound:g} to {bound:g}. "
+        "A ratio without an interval has too few rounds, or divides two medians, since no rounds could be paired."
     )
     return f"{lead} {how} Conditions: {conditions}."

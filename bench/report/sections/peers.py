@@ -17,7 +17,7 @@ from bench.report.sections.verdicts import interval_json
 from bench.report.tables import Table
 
 MEANS_CAPTION = (
-    "Our time over the peer's: geometric means, each with a 95 % t-interval over the means of single rounds, then the number of configurations. "
+    "Our time over the peer's: geometric means over configurations, each with a 95 % interval over rounds, then their number. "
     "Peers run with our engine at some lengths only, so compare columns only if they cover the same configurations. In all columns but the "
     "first both sides run with one engine, which separates the effect of the code from the effect of the engine."
 )

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from bench import catalog, fork_server
+from bench.measure.processors import kept_free, pin, processors_of
 from bench.peers.names import LIBRARIES
 from bench.peers.own_import import libraries
 from bench.progress import listening, tell
@@ -96,20 +97,22 @@ class Executor:
 
     def _run_group(self, batch: Batch) -> list[Outcome]:
         self._end_worker()
-        members = [self._member(job) for job in batch]
+        processors = processors_of(batch[0])
+        members = [self._member(job, processors) for job in batch]
         try:
-            return take_turns(members)
+            with kept_free(processors):
+                return take_turns(members)
         finally:
             for member in members:
                 member.close()
 
-    def _member(self, job: Job) -> Any:
+    def _member(self, job: Job, processors: frozenset[int]) -> Any:
         """Return a member that runs this code or, in an interpreter of its own, another revision's."""
         if not job.cell.workload.code:
-            return _Member(self, job)
+            return _Member(self, job, processors)
         from bench.running.revision_member import RevisionMember
 
-        return RevisionMember(job, Path(self._compiled.name))
+        return RevisionMember(job, Path(self._compiled.name), processors)
 
     def _run(self, job: Job) -> Outcome:
         if job.cell.workload.code:
@@ -163,10 +166,11 @@ class _Member:
     Implements `bench.running.interleave.Member`. The time limit counts only active time.
     """
 
-    def __init__(self, executor: Executor, job: Job) -> None:
+    def __init__(self, executor: Executor, job: Job, processors: frozenset[int]) -> None:
+        """Take a job; if `processors` are given, its process runs on them alone."""
         self.job = job
         self.outcome: Outcome | None = None
-        self._executor = executor
+        self._executor, self._processors = executor, processors
         self._worker: _Worker | None = None
         self._left_s = limit_s(job)
         self._is_warm = False
@@ -177,6 +181,8 @@ class _Member:
         except (ConnectionError, EOFError):
             self.outcome = Outcome(status="failed", reason=SERVER_DIED)
             return
+        if self._processors:
+            pin(self._worker.process.pid, self._processors)
         self._send((to_json(self.job), time.monotonic()))
 
     def ready(self) -> None:
