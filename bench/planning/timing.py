@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.measure.timer import WARMUP_S
 from bench.spec import MEASURED, PILOT, Cell, Plan, Record, Settings
 from bench.timing_groups import cell_groups, timed_cells
 
@@ -51,8 +50,8 @@ NORMAL_MEDIAN = 0.6745
 """Median of the absolute value of a standard normal variable."""
 FIRST_CALLS = 1.2
 """Time of a first call, in calls."""
-START_S, BUILD_S = {"cpu": 0.05, "cuda": 1.0}, 0.03
-"""Time to start a process, and to build a small model in it."""
+START_S, WARM_S = {"cpu": 0.05, "cuda": 1.0}, {"cpu": 0.08, "cuda": 0.4}
+"""Time to start a process, and to build and warm up a small model in it besides the first call."""
 MEMORY_SHARE = 0.8
 """Share of the available memory that a group's members may fill."""
 
@@ -208,7 +207,7 @@ def noise_of(pilots: Sequence[Pilot]) -> float:
 
 def setup_seconds(pilot: Pilot, device: str) -> float:
     """Estimate the time to start, build and warm up a process, in seconds."""
-    return START_S[device] + (pilot.setup_s or BUILD_S + max(WARMUP_S[device], FIRST_CALLS * pilot.call_s))
+    return START_S[device] + (pilot.setup_s or WARM_S[device] + FIRST_CALLS * pilot.call_s)
 
 
 def calls_of_burst(device: str, call_s: float) -> int:

@@ -79,7 +79,7 @@ def time_bounds(row: Row) -> tuple[float | None, float | None]:
     """Return the interval of a latency in ms; where the rounds are too few for one, their range."""
     kind = ("min", "max") if numbers.is_empty(row["latency_low_ms"]) else ("low", "high")
     low, high = (row.get(f"latency_{bound}_ms") for bound in kind)
-    return low, high
+    return (None, None) if numbers.is_empty(low) or numbers.is_empty(high) else (low, high)
 
 
 def _ratio_text(row: Row) -> str:
@@ -311,9 +311,9 @@ def _size_columns(frame: pandas.DataFrame) -> tuple[Column, ...]:
 
 def _unstable_because(row: Row) -> str:
     low, high = time_bounds(row)
-    wide = not numbers.is_empty(low) and not numbers.is_empty(high) and high / low - 1 > MAX_STABLE_WIDTH
+    wide = not (low is None or high is None) and high / low - 1 > MAX_STABLE_WIDTH
     return "the interval is wide" if wide else "the rounds drift"
 
 
 def _relative_width(low: float | None, high: float | None) -> str:
-    return "" if numbers.is_empty(low) or numbers.is_empty(high) else f"{100 * (high / low - 1):.0f} % wide"
+    return "" if low is None or high is None else f"{100 * (high / low - 1):.0f} % wide"

@@ -202,8 +202,7 @@ def columns_of(places: Sequence[float]) -> list[float]:
 
 def _caption(study: Study, texts: Sequence[str], num_more: int) -> str:
     left_out = sorted(set(study.frame.loc[study.frame["latency_ms"].notna(), "label"]) - _labels(study.winners)) if study.plan.parts else []
-    num = len(study.joint_pairs)
-    holds = f"Verdicts hold{f' for all {num} ratios of this page together' if num > 1 else ''} (95 %)." if study.timings else ""
+    holds = "Verdicts hold at 95 %, together for the models of one length." if study.timings else ""
     sentences = (
         MEANING,
         study.caveat or holds,
