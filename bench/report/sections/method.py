@@ -88,15 +88,16 @@ def _by_metric(study: Study, num_rounds: str, counted_by: str) -> dict[str, str]
         "latency": (
             f"Latency: {num_rounds} rounds; each configuration runs once per round in a fresh process (CPU threads: {settings.threads}). Compared "
             "configurations are warm at the same time and take turns in short bursts, in random order within a block; where a cold cache matters "
-            f"the first calls of a burst are discarded. {_where_timed(study)}A ratio is the median over blocks, then the Hodges-Lehmann estimate "
-            "over rounds with its exact signed-rank interval, 95 % together for the models of one length. A time is the median over rounds, its "
-            "95 % interval two order statistics. Pilots set the calls per burst and the number of blocks (Kalibera and Jones 2013); their times are discarded."
+            f"the first calls of a burst are discarded. {_where_timed(study)}A ratio is the median over blocks, then the Hodges-Lehmann "
+            "estimate over rounds with its exact signed-rank interval, 95 % together for the models of one length. A time is the median over "
+            "rounds, its 95 % interval two order statistics. Pilots set the calls per burst and the number of blocks (Kalibera and Jones 2013); "
+            "their times are discarded."
         ),
         "ceiling": (
             "Ceilings: this device's best matrix product (torch.mm; on a CPU, runs of 2026-11-22 to 27 also tried another library's), copy and chain "
             "of tiny operators, measured in every fourth round (in every round until 2026-11-27). MFU is model FLOPs per second over the best "
-            "matrix product. The ceiling that takes longest bounds the step. The device's limit is the larger of two times: for the step's FLOPs, and for the fewest bytes that a step with a "
-            "separate AdamW update can move."
+            "matrix product. The ceiling that takes longest bounds the step. The device's limit is the larger of two times: for the step's "
+            "FLOPs, and for the fewest bytes that a step with a separate AdamW update can move."
         ),
         "memory": "Memory: the peak of live tensors in a separate pass, split into weights, gradients, optimizer state and activations.",
         "energy": "Energy: the device's total-energy counter over windows of seconds; empty without a counter.",
