@@ -18,7 +18,7 @@ from bench.planning.check import check_plan
 from bench.planning.jobs import (
     CUDA_LAUNCH_S,
     JOB_OVERHEAD_S,
-    MEMBER_OVERHEAD_S,
+    TURN_S,
     control_cell,
     estimated_job_seconds,
     estimated_seconds,
@@ -27,7 +27,7 @@ from bench.planning.jobs import (
     jobs,
 )
 from bench.planning.recipe import parse_recipe
-from bench.planning.timing import Pilot, uncounted_calls
+from bench.planning.timing import Pilot, setup_seconds, uncounted_calls
 from bench.reading.store import parse_plan
 from bench.serialize import to_json
 from bench.spec import Plan, Recipe, RequestError, Settings, Skipped, training_id
@@ -362,9 +362,9 @@ def test_a_job_that_takes_turns_lasts_as_long_as_its_warm_up_and_its_bursts(devi
     plan = build_plan(request, settings=Settings(threads=1, limit_s=3600.0), recipe=Recipe(), device=device)
     job = next(j for j in jobs(plan) if j.metric == "latency")
     step_s = estimated_step_seconds(plan.cells[0], plan.settings)
-    warm_s = min(8 * step_s, 2 * step_s + 0.5)
-    bursts_s = job.num_blocks * (job.num_calls + uncounted_calls(device, step_s)) * step_s
-    assert estimated_job_seconds(job, plan.cells[0], plan) == pytest.approx(MEMBER_OVERHEAD_S[device] + warm_s + bursts_s)
+    bursts_s = job.num_blocks * ((job.num_calls + uncounted_calls(device, step_s)) * step_s + TURN_S)
+    setup_s = setup_seconds(Pilot(call_s=step_s), device)
+    assert estimated_job_seconds(job, plan.cells[0], plan) == pytest.approx(setup_s + bursts_s)
     pilots = {plan.cells[0].cell.cell_id: Pilot(call_s=3 * step_s)}
     assert estimated_job_seconds(job, plan.cells[0], plan, pilots) > 2 * bursts_s
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,13 +10,18 @@ import pytest
 
 from bench.planning.jobs import control_cell, groups_of, jobs
 from bench.planning.timing import (
+    BETWEEN_PAIRS,
     BURST_S,
     GROUP_LIMIT_S,
     MAX_BLOCKS,
     MEMORY_SHARE,
+    MOST_NOISE,
+    NOISE,
+    START_S,
     Pilot,
     TimingGroup,
     calls_of_burst,
+    noise_of,
     timing_groups,
     uncounted_calls,
 )
@@ -36,40 +41,52 @@ def designed(plan: Plan, known: Mapping[str, Pilot], control: Cell | None = None
     return timing_groups(plan, known, control)
 
 
-def test_a_burst_lasts_a_fiftieth_of_a_second() -> None:
-    assert [calls_of_burst(s) for s in (1e-6, 1e-3, 0.019, 0.02, 3.0)] == [20_000, 20, 2, 1, 1]
-    for call_s in (1e-6, 3e-5, 7e-4, 0.011):
-        assert BURST_S <= calls_of_burst(call_s) * call_s < BURST_S + call_s
+def test_a_burst_lasts_a_hundredth_of_a_second_and_twice_its_uncounted_calls() -> None:
+    assert [calls_of_burst("cpu", s) for s in (1e-6, 1e-3, 0.006, 0.03, 3.0)] == [10_000, 10, 2, 2, 1]
+    assert [calls_of_burst("cuda", s) for s in (1e-3, 0.02)] == [20, 2]
+    for call_s in (1e-6, 3e-5, 7e-4):
+        assert BURST_S["cpu"] <= calls_of_burst("cpu", call_s) * call_s < BURST_S["cpu"] + call_s
 
 
-def test_only_a_gpu_needs_more_than_one_uncounted_call() -> None:
-    assert {uncounted_calls("cpu", s) for s in (1e-6, 1e-3, 0.5)} == {1}
-    assert uncounted_calls("cuda", 1e-3) == 1 + 5
-    assert uncounted_calls("cpu", 0.51) == uncounted_calls("cuda", 10.0) == 0  # cold caches are lost in it
+def test_calls_are_left_out_while_caches_are_cold_but_not_where_they_are_lost_in_a_call() -> None:
+    assert [uncounted_calls("cpu", s) for s in (1e-6, 1e-3, 0.005, 0.05)] == [4000, 4, 1, 1]
+    assert uncounted_calls("cuda", 1e-3) == 5
+    assert uncounted_calls("cpu", 0.051) == uncounted_calls("cuda", 10.0) == 0
 
 
 @pytest.mark.parametrize("call_s", [1e-7, 1e-4, 0.005, 0.05, 0.3, 1.0, 5.0, 14.0, 40.0])
 def test_blocks_follow_from_the_pilot_within_their_bounds(call_s: float) -> None:
-    """As many as the sampling time of all members holds, 5 to 25; 5 give way to 3 where they would take over 12 s, and to limits."""
-    for sample_s in (0.05, 1.0, 10.0):
+    """They weigh the costs of a block and of fresh processes by what each adds to the variance (Kalibera and Jones 2013)."""
+    for sample_s in (0.05, 0.6, 10.0):
         plan = planned(Settings(rounds=2, sample_s=sample_s, limit_s=1e9))
-        (group,) = designed(plan, pilots(plan, call_s))
-        burst_s = call_s * (calls_of_burst(call_s) + uncounted_calls("cpu", call_s))
+        (group,) = designed(plan, pilots(plan, call_s, setup_s=0.2))
+        burst_s = call_s * (calls_of_burst("cpu", call_s) + uncounted_calls("cpu", call_s))
         assert group.block_s == pytest.approx(2 * burst_s)
-        assert all(member.num_calls == calls_of_burst(call_s) for member in group.members)
-        fitting = [num for num in range(1, 1000) if num * group.block_s <= GROUP_LIMIT_S]
-        sampled = max(num for num in range(100_000) if num * group.block_s <= 2 * sample_s)
-        least = 5 if 5 * group.block_s <= 12 else 4 if 4 * group.block_s <= 12 else 3
-        assert group.num_blocks == min(max(least, min(MAX_BLOCKS, sampled)), max(fitting, default=1))
-        assert group.num_blocks == 1 or group.num_blocks * group.block_s <= GROUP_LIMIT_S
+        assert group.setup_s == pytest.approx(2 * (START_S["cpu"] + 0.2))
+        assert all(member.num_calls == calls_of_burst("cpu", call_s) for member in group.members)
+        best = math.ceil(math.sqrt(group.setup_s / group.block_s * 2 * NOISE**2 / BETWEEN_PAIRS**2))
+        most = min(2 * sample_s, GROUP_LIMIT_S) / group.block_s
+        assert group.num_blocks == max(1, min(best, MAX_BLOCKS, math.floor(most)))
+
+
+def test_a_noisy_pilot_asks_for_more_blocks_and_a_quiet_one_for_fewer() -> None:
+    plan = planned(Settings(rounds=2, sample_s=10.0, limit_s=1e9))
+    quiet, usual, noisy = (
+        designed(plan, pilots(plan, 0.02, setup_s=0.2, changes=(change,) * 4))[0].num_blocks for change in (0.001, 0.0286, 0.06)
+    )
+    assert quiet < usual < noisy
+    few = pilots(plan, 0.02, setup_s=0.2, changes=(0.5,))
+    assert designed(plan, few)[0].num_blocks == pytest.approx(usual, abs=1)  # one change of each of two members says nothing
+    assert noise_of(list(few.values())) == NOISE
+    assert noise_of([Pilot(call_s=1.0, changes=(9.0,) * 4)]) == MOST_NOISE
 
 
 def test_fast_and_slow_cells_have_bursts_of_their_own() -> None:
     plan = planned()
     fast, slow = (p.cell.cell_id for p in plan.cells)
     (group,) = designed(plan, {fast: Pilot(call_s=1e-4), slow: Pilot(call_s=1e-2)})
-    assert [member.num_calls for member in group.members] == [200, 2]
-    assert group.block_s == pytest.approx(1e-4 * 201 + 1e-2 * 3)
+    assert [member.num_calls for member in group.members] == [100, 2]
+    assert group.block_s == pytest.approx(1e-4 * 140 + 1e-2 * 3)
 
 
 def record(cell: Cell, metric: str, *, group: str = "", repeat: int = 0, status: str = MEASURED, **values: Any) -> Record:
@@ -186,21 +203,10 @@ def test_bursts_of_many_blocks_stay_well_within_the_limit_of_a_job(call_s: float
     """Warm-up counts too: a cell whose pilot was measured may not time out for the number of its blocks."""
     plan = planned(Settings(rounds=2, limit_s=limit_s), models=models)
     for group in designed(plan, pilots(plan, call_s)):
-        burst_s = call_s * (calls_of_burst(call_s) + uncounted_calls("cpu", call_s))
+        burst_s = call_s * (calls_of_burst("cpu", call_s) + uncounted_calls("cpu", call_s))
         assert group.num_blocks == 1 or group.num_blocks * burst_s <= limit_s / 2
 
 
 def test_what_is_estimated_without_records_has_the_same_groups() -> None:
     plan = planned(models=THREE, seq="17,65")
     assert {g.name for g in groups_of(plan)} == {g.name for g in groups_of(plan, pilot_records(plan))}
-
-
-@pytest.mark.parametrize(("call_s", "num_blocks"), [(0.2, 3), (0.05, 3), (0.02, 6), (0.001, 11)])
-def test_a_quick_run_has_the_blocks_that_fit_its_sampling_time_and_at_least_three(call_s: float, num_blocks: int) -> None:
-    plan = planned(Settings(rounds=3, quick=True, sample_s=0.25, limit_s=20.0))
-    outcome = Outcome(status=MEASURED, values={"call_s": call_s, "peak_bytes": 1, "available_bytes": None})
-    records = [dataclasses.replace(record, outcome=outcome) for record in pilot_records(plan)]
-    (quick,) = groups_of(plan, records)
-    (full,) = groups_of(dataclasses.replace(plan, settings=dataclasses.replace(plan.settings, quick=False)), records)
-    assert quick.num_blocks == num_blocks
-    assert full.num_blocks == max(5, num_blocks)
