@@ -1,6 +1,6 @@
-"""Pass progress messages from a running job to its runner.
+"""Pass progress messages from a running job to its runner, and turns from the runner to the job.
 
-They are dropped if nobody listens.
+Messages are dropped if nobody listens; a job that runs alone has every turn.
 """
 
 from __future__ import annotations
@@ -30,6 +30,25 @@ def listening(listener: Callable[[str], None]) -> Iterator[None]:
         yield
     finally:
         _listener.reset(token)
+
+
+_turns: ContextVar[Callable[[], float] | None] = ContextVar("turns", default=None)
+
+
+def end_turn_if_over() -> float:
+    """Wait for the next turn if this one is over; return the seconds waited."""
+    wait = _turns.get()
+    return wait() if wait else 0.0
+
+
+@contextlib.contextmanager
+def taking_turns(wait: Callable[[], float]) -> Iterator[None]:
+    """Let `wait` end the turns within this context; it returns the seconds waited."""
+    token = _turns.set(wait)
+    try:
+        yield
+    finally:
+        _turns.reset(token)
 
 
 class Progress(Protocol):

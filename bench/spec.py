@@ -437,6 +437,7 @@ class Job:
     `scratch`: folder for files that let the job resume after an interruption; empty for none.
     `run_folder`: folder of the run, which holds the code of a user's own models (`bench.peers.own_code`).
     `group`: the timing group in which it takes turns (`bench.timing_groups`); empty if it runs alone.
+    `beside`: name of the trainings with which it takes turns, where the executor runs one at a time; empty if it runs alone.
     `num_calls`: calls of one burst, in a timing group.
     `num_blocks`: bursts of the round, in a timing group.
     """
@@ -452,6 +453,7 @@ class Job:
     scratch: str = ""
     run_folder: str = ""
     group: str = ""
+    beside: str = ""
     num_calls: int = 0
     num_blocks: int = 0
 

@@ -22,7 +22,7 @@ def processors_of(job: Job) -> frozenset[int]:
     processor; and where the system cannot pin.
     """
     usable = usable_processors()
-    threads = job.settings.threads
+    threads = job.settings.threads if job.recipe is None else job.settings.train_threads
     if job.cell.workload.device != "cpu" or threads >= len(usable):
         return frozenset()
     first = job.repeat * threads

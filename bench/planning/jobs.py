@@ -69,6 +69,8 @@ JOB_OVERHEAD_S = {"cpu": 0.4, "cuda": 1.1}
 It covers fork, imports, and on CUDA the context.
 """
 PILOT_S = 0.4
+MAX_BESIDE = 4
+"""The most trainings that take turns: all are in memory together."""
 TURN_S = 0.001
 """Time to see that one member is idle and to wake the next."""
 COMPILE_S = 20.0
@@ -163,12 +165,18 @@ def _not_retryable(records: Sequence[Record]) -> set[tuple[str, str, bool, str]]
     return {retry_key(record) for record in records if record.outcome.status in NEVER_RETRIED}
 
 
-def batches(found: Iterable[Job]) -> Iterator[tuple[Job, ...]]:
+def batches(found: Iterable[Job], *, side_by_side: bool = False) -> Iterator[tuple[Job, ...]]:
     """Yield jobs in batches that are measured together.
 
-    A batch holds the jobs of one timing group and round; any other job is a batch of one.
+    A batch holds the jobs of one timing group and round; any other job is a batch of one. `side_by_side`: trainings that may take turns are
+    a batch too.
     """
-    for _, members in itertools.groupby(found, key=lambda job: (job.group, job.repeat) if job.group else job.key):
+
+    def together(job: Job) -> tuple[object, ...]:
+        name = job.group or (job.beside if side_by_side else "")
+        return (name, job.metric, job.repeat) if name else job.key
+
+    for _, members in itertools.groupby(found, key=together):
         yield tuple(members)
 
 
@@ -461,7 +469,20 @@ def _training_jobs(plan: Plan, metrics: Sequence[str], search: Search | None) ->
     for seed, metric, (cell, recipe) in itertools.product(range(plan.settings.seeds), metrics, zip(cells, recipes, strict=True)):
         if recipe is not None:
             found.append(Job(cell=cell, metric=metric, repeat=seed, settings=plan.settings, recipe=recipe))
-    return _shared(found)
+    return _side_by_side(_shared(found))
+
+
+def _side_by_side(found: Sequence[Job]) -> list[Job]:
+    """Name the trainings that may take turns, next to each other: those of one seed, task, length and budget, MAX_BESIDE at most."""
+    places: dict[tuple[object, ...], list[Job]] = {}
+    for job in found:
+        shape = job.cell.model.shape
+        places.setdefault((job.repeat, job.metric, job.cell.workload.task, shape.seq_len), []).append(job)
+    named = []
+    for place, members in places.items():
+        for number, job in enumerate(members):
+            named.append(dataclasses.replace(job, beside="/".join(map(str, (*place, number // MAX_BESIDE)))))
+    return named
 
 
 def _trained_cells(plan: Plan) -> list[Cell]:

@@ -1,12 +1,13 @@
-"""Interleave the members of a timing group, burst by burst.
+"""Interleave the members of a timing group, burst by burst, and trainings, a fraction of a second each.
 
-In each block every member runs one burst, in random order; only one is active at a time. Imports no torch.
+In each block every member has one turn, in random order; only one is active at a time. Imports no torch.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
+import itertools
 import random
 import time
 from collections.abc import Iterator, Sequence
@@ -97,7 +98,7 @@ def _generator(job: Job, purpose: str) -> random.Random:
 
     An even round and the next one have equal generators. The second reverses every order, so that effects of the order cancel.
     """
-    return random.Random(f"{job.settings.seed}/{job.group}/{purpose} {job.repeat // 2}")
+    return random.Random(f"{job.settings.seed}/{job.group or job.beside}/{purpose} {job.repeat // 2}")
 
 
 def _shuffled(members: Sequence[Member], job: Job, generator: random.Random) -> list[Member]:
@@ -127,13 +128,16 @@ def _turn_order(members: Sequence[Member]) -> Iterator[tuple[Member, Member | No
     """Yield each member at its turn, with the previous member.
 
     At the first turn, or after itself, the previous member is None. Each block has all members that have not ended, in a random order
-    that the next round reverses.
+    that the next round reverses. Trainings have turns until all have ended.
     """
     job = members[0].job
     generator = _generator(job, "blocks")
     previous: Member | None = None
-    for _ in range(job.num_blocks):
-        for member in _shuffled([member for member in members if member.outcome is None], job, generator):
+    for _ in range(job.num_blocks) if job.group else itertools.count():
+        alive = [member for member in members if member.outcome is None]
+        if not alive:
+            return
+        for member in _shuffled(alive, job, generator):
             yield member, previous if previous is not member else None
             previous = member
 
@@ -144,5 +148,6 @@ def _final_outcome(member: Member, started_at: str, restless: int, share: float)
     assert outcome is not None
     if outcome.duration_s is not None:
         outcome = dataclasses.replace(outcome, duration_s=share * outcome.duration_s)
-    values = {**outcome.values, "restless_turns": restless} if outcome.status == MEASURED else outcome.values
+    beside = {} if member.job.group else {"took_turns": True}
+    values = {**outcome.values, "restless_turns": restless, **beside} if outcome.status == MEASURED else outcome.values
     return dataclasses.replace(outcome, started_at=started_at, values=values)

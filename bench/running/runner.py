@@ -245,7 +245,7 @@ class _Execution:
         records: list[Record] = []
         self._postponed.clear()
         planned = {job.key: job for job in queue}
-        to_run = self._next_batches(queue, not_retryable, estimates)
+        to_run = self._next_batches(queue, not_retryable, estimates, runner)
         for batch, outcomes in runner.run_many(to_run) if hasattr(runner, "run_many") else ((b, run_batch(runner, b)) for b in to_run):
             pairs = [(planned[job.key], job.settings, outcome) for job, outcome in zip(batch, outcomes, strict=True)]
             # changed settings mean that the run's time limit ended the job, not the job's own limit
@@ -265,7 +265,7 @@ class _Execution:
         return records
 
     def _next_batches(
-        self, queue: Sequence[Job], not_retryable: Container[tuple[str, str, bool, str]], estimates: _Estimates
+        self, queue: Sequence[Job], not_retryable: Container[tuple[str, str, bool, str]], estimates: _Estimates, runner: Any
     ) -> Iterator[tuple[Job, ...]]:
         """Yield the batches to run, one at a time, on demand.
 
@@ -273,7 +273,7 @@ class _Execution:
         is expected to exceed the time limit; of other jobs the next that fits runs.
         """
         unit: tuple[Any, ...] = ()
-        for planned in batches(queue):
+        for planned in batches(queue, side_by_side=not hasattr(runner, "run_many")):
             batch = tuple(job for job in planned if retry_key(job) not in not_retryable)
             for job in planned:
                 if job not in batch:
@@ -308,6 +308,7 @@ class _Execution:
                     job,
                     scratch=self._scratch_of(job),
                     run_folder=str(self.folder.resolve()),
+                    beside=job.beside if len(batch) > 1 else "",
                     settings=_settings_within(max(left_s * share, min(left_s, SETUP_S)), job),
                 )
                 for job, share in zip(batch, shares, strict=True)

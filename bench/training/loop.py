@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from bench.measure.step import autocast_of
-from bench.progress import tell
+from bench.progress import end_turn_if_over, tell
 from bench.spec import DIVERGED, GRAPH, NO_TEACHER, Recipe
 from bench.training.checkpoint import Checkpoint, random_state, restore_random_state
 from bench.training.data import TrainingData
@@ -187,11 +187,16 @@ class Training:
         self.model.load_state_dict(self.best_weights)
 
     def run_epoch(self, checkpoint: Checkpoint | None) -> None:
-        """Run the rest of the current epoch, and validate."""
+        """Run the rest of the current epoch, and validate.
+
+        Time spent waiting for a turn does not count.
+        """
+        end_turn_if_over()
         started = time.perf_counter()
         self.model.train()
         for chosen in self._order()[self.step % self.steps_per_epoch :]:
             self.learn(chosen)
+            started += end_turn_if_over()
             self._tell_progress(time.perf_counter() - started)
             if checkpoint and self.step % self.steps_per_epoch:
                 started += self._save(checkpoint, time.perf_counter() - started)

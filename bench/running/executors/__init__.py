@@ -5,7 +5,8 @@ Each executor is one file, `bench/running/executors/<name>.py`, found by the cat
 `Executor`: a context manager created without arguments.
 `Executor.run(job)`: returns the job's `Outcome`; errors inside the job never raise. Progress messages of the job (`bench.progress`) are
 passed on in the parent process.
-`Executor.run_group(batch)`: returns the outcomes of the jobs of a timing group, which take turns (`bench.running.interleave`).
+`Executor.run_group(batch)`: returns the outcomes of the jobs of a timing group, or of trainings, which take turns
+(`bench.running.interleave`).
 `Executor.run_many(batches)`, optional: yields each batch with its outcomes, in the order in which batches end. A batch is one job or a
 timing group. It takes a batch from the iterator only when it can start it.
 `Executor.MEASURES_HOST`, optional: true if jobs run one at a time on this machine, each in its own process. A job then measures the
@@ -35,5 +36,5 @@ class Executor(Protocol):
 
 
 def run_batch(runner: Executor, batch: Batch) -> list[Outcome]:
-    """Run a single job or a timing group, and return the outcomes."""
-    return runner.run_group(batch) if batch[0].group else [runner.run(job) for job in batch]
+    """Run a single job, or jobs that take turns, and return the outcomes."""
+    return runner.run_group(batch) if batch[0].group or len(batch) > 1 else [runner.run(job) for job in batch]

@@ -28,6 +28,8 @@ class Executor:
         return dataclasses.replace(outcome, values={**outcome.values, **noted})
 
     def run_group(self, batch: Batch) -> list[Outcome]:
+        if not batch[0].group:  # trainings, which cannot be put aside in one process
+            return [self.run(job) for job in batch]
         for job in batch:
             prepare(job)
         return take_turns([_Member(job) for job in batch])

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import gc
+import math
 import os
 import signal
 import sys
@@ -24,7 +26,7 @@ from bench import catalog, fork_server
 from bench.measure.processors import kept_free, pin, processors_of
 from bench.peers.names import LIBRARIES
 from bench.peers.own_import import libraries
-from bench.progress import listening, tell
+from bench.progress import listening, taking_turns, tell
 from bench.running.executors import Batch
 from bench.running.interleave import take_turns
 from bench.serialize import from_json, to_json
@@ -44,6 +46,8 @@ STOP_GRACE_S = 5.0
 UNKNOWN_EXIT_CODE = 255
 """The exit code reported for children of a dead fork server."""
 SERVER_DIED = "the fork server died"
+TRAINING_TURN_S = 0.5
+"""Time of a training's turn, many steps of a small model."""
 
 Unit = tuple[str, bool, int]
 """Key of jobs sharing a process: cell id, measured in rounds, repeat."""
@@ -344,14 +348,24 @@ def _child(connection: Connection, caches: str, data: dict[str, str]) -> None:
             forget()
         os.environ[COMPILE_CACHE] = compile_cache(caches, job)
         noted = worker.prepare_process(job)
-        with listening(connection.send):
-            outcome = _run_bursts(connection, worker.Turns(job)) if job.group else worker.run_job(job)
+        with listening(functools.partial(_send_message, connection, job)):
+            if job.group:
+                outcome = _run_bursts(connection, worker.Turns(job))
+            elif job.beside:
+                outcome = _train_in_turns(connection, job)
+            else:
+                outcome = worker.run_job(job)
         outcome = dataclasses.replace(outcome, start_s=start_s if is_first else None, values={**outcome.values, **noted})
         is_first = False
         try:
             connection.send(to_json(outcome))
         except BrokenPipeError:  # the parent has died
             return
+
+
+def _send_message(connection: Connection, job: Job, text: str) -> None:
+    """Send a message of the job; of several trainings it names the model."""
+    connection.send(f"{job.cell.model.name}: {text}" if job.beside else text)
 
 
 def _run_bursts(connection: Connection, turns: Turns) -> Outcome:
@@ -367,6 +381,35 @@ def _run_bursts(connection: Connection, turns: Turns) -> Outcome:
         else:
             turns.end()
     return turns.outcome
+
+
+def _train_in_turns(connection: Connection, job: Job) -> Outcome:
+    """Train, and answer None at the end of each turn; the next one begins on request."""
+    import dataclasses
+
+    import torch
+
+    from bench.running import worker
+
+    ends_at, waited_s = -math.inf, 0.0
+
+    def wait() -> float:
+        nonlocal ends_at, waited_s
+        if time.monotonic() < ends_at:
+            return 0.0
+        if job.cell.workload.device == "cuda":
+            torch.cuda.synchronize()
+        began = time.monotonic()
+        connection.send(None)
+        connection.recv()
+        ends_at = time.monotonic() + TRAINING_TURN_S
+        seconds = time.monotonic() - began
+        waited_s += seconds
+        return seconds
+
+    with taking_turns(wait):
+        outcome = worker.run_job(job)
+    return dataclasses.replace(outcome, duration_s=(outcome.duration_s or 0.0) - waited_s)
 
 
 def forget() -> None:
