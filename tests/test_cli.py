@@ -210,7 +210,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "params too small for any width": ("100 parameters", "nearest"),
     "cuda where there is none": ("--device cuda", "--device cpu"),
     "unknown option of a family": ("pol", "did you mean pool?"),
-    "a budget that a width does not meet": ("no ffn_width at width 64 and depth 6 come within 0.5% of 5,000,000 parameters", "nearest"),
+    "a budget that a width does not meet": ("at depth 6 and width 64 no ffn_width of 3 to 12 times the width comes within 0.5% of 5,000,000 parameters", "nearest"),
     "ffn_width and a budget at a width": ("--ffn-width needs --width without --params", "--width alone"),
     "plan with a default flag": ("--plan takes the whole request", "leave --depth out"),
     "unknown task": ("'mnist'", "did you mean digits or fashion_mnist?", "bench list tasks"),
