@@ -172,7 +172,8 @@ def _names(kind: str) -> Callable[[], Sequence[str]]:
     return lambda: catalog.names(kind)
 
 
-def _model_names() -> Sequence[str]:
+def model_names() -> Sequence[str]:
+    """Return the names of the families and of the published variants."""
     return (*catalog.names("families"), *catalog.variants())
 
 
@@ -189,7 +190,7 @@ class Request:
     own_recipe: Recipe | None = None
     trains: bool = True
 
-    models: tuple[ModelRequest, ...] = flag((), MODELS_HELP, "LIST", several(parse_model), words=_model_names)
+    models: tuple[ModelRequest, ...] = flag((), MODELS_HELP, "LIST", several(parse_model), words=model_names)
     seq: tuple[int, ...] = flag((), SEQ_HELP, "LIST", several(whole_number(2)))
     metrics: tuple[str, ...] = flag(
         ("params", "flops", "latency", "memory"),
@@ -209,7 +210,9 @@ class Request:
     budget_scope: str = choice("all", "Parameters that the budget counts: all, or blocks.", "SCOPE", BUDGET_SCOPES, SIZE)
     depth: int = count(6, "Number of blocks.", SIZE, high=MAX_COUNT)
     width: int | None = count(None, "Set the width, in place of a budget; with params, ffn_width alone meets it.", SIZE)
-    heads: int | None = count(None, "Set the number of heads (default: the narrowest heads of 32 to 64 channels).", SIZE)
+    heads: int | None = count(
+        None, "Set the number of heads (default: heads of 32 to 64 channels, the narrowest that divide the width; else of about 32).", SIZE
+    )
     ffn_width: int | None = count(None, "Set the hidden width of the channel projection; needs a width without params.", SIZE)
 
     phase: tuple[str, ...] = choices(("infer",), "infer, train (a whole training step), or infer,train.", PHASES, WORKLOAD)
