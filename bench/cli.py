@@ -27,6 +27,7 @@ from bench.measure import environment
 from bench.planning.fields import Flag, texts_of
 from bench.planning.request import Request, model_names, parse_model
 from bench.planning.settings import default_threads
+from bench.planning.values import several
 from bench.progress import listening
 from bench.report import console_views
 from bench.spec import PLAN, RequestError
@@ -159,18 +160,14 @@ def describe(request: Request, options: Options, model: Annotated[str, argument(
 
     Also shows the n at which quadratic FLOPs equal linear FLOPs. Without --seq, n is 257 or the model's own.
     """
-    if "," in model.strip(","):
-        raise RequestError(
-            f"describe takes one model, not {model}",
-            f"try bench describe {model.partition(',')[0]}, or compare them: bench plan --models {model} --seq 257",
-        )
-    wanted = parse_model(model)
-    seq = request.seq or (() if wanted.is_published else (257,))
-    planned = plan_of(replace(request, models=(wanted,), seq=seq, metrics=("params",), device="cpu")).cells
+    wanted = several(parse_model)(model)
+    seq = request.seq or (() if all(each.is_published for each in wanted) else (257,))
+    planned = plan_of(replace(request, models=wanted, seq=seq, metrics=("params",), device="cpu")).cells
     if len(planned) != 1:
+        lengths = f" --seq {','.join(map(str, seq))}" if seq else ""
         raise RequestError(
-            f"describe takes one length and one budget, not {len(planned)} configurations",
-            f"try one `seq` and one `params`, or compare them: bench plan --models {model} --seq {','.join(map(str, seq))}",
+            f"describe takes one model, one length and one budget, but {model} gives {len(planned)} configurations",
+            f"try bench describe {wanted[0].name}, or compare them: bench plan --models {model}{lengths}",
         )
     from bench.report.describe import description
 

@@ -35,7 +35,7 @@ from bench.spec import (
 from bench.tasks import DATA_VARIABLE
 from bench.tasks._info import choose
 from models.layers.options import option_text, read_options, split_choice
-from models.layers.shape import INPUTS, Shape
+from models.layers.shape import INPUTS
 
 CEILING, PROFILE = "ceiling", "profile"
 DEFAULT_ROUNDS, QUICK_ROUNDS = 7, 3
@@ -114,26 +114,10 @@ def parse_model(entry: str) -> ModelRequest:
     if name not in families and name not in variants:
         raise catalog.unknown("model", name, (*families, *variants), "bench list families")
     family = variants.get(name, name)
-    _require_words(family, settings)
     given = read_options(family, settings, catalog.options(family))
     options = tuple(sorted((key, _sorted_settings(value)) for key, value in given.items()))
     label = "+".join((name, *(f"{key}={option_text(value)}" for key, value in options)))
     return ModelRequest(name=label, family=family, options=options, variant=name if name in variants else "")
-
-
-def _require_words(family: str, settings: list[str]) -> None:
-    """Raise RequestError, naming the allowed words, for an option without its word.
-
-    Only the family's code knows the words of its options.
-    """
-    for option in catalog.options(family):
-        if isinstance(option.default, str) and (option.name in settings or f"{option.name}=" in settings):
-            try:
-                catalog.load("families", family).Config(
-                    shape=Shape(seq_len=17, width=64, depth=1, heads=2, ffn_width=256), **{option.name: ""}
-                )
-            except ValueError as error:
-                raise RequestError(f"{family}+{option.name}: {error}", f"write {family}+{option.name}={option.default}") from error
 
 
 def _sorted_settings(value: OptionValue) -> OptionValue:
