@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bench import console
-from bench.commands.options import CompareOptions, DiffOptions, PlanOptions, RunOptions
+from bench.commands.options import Options, flags_of_command, objects_of
 from bench.commands.plan import amount_text, fitting_in, largest_rows, plan_of, write_plan
 from bench.commands.run import Stopped, carry_out, requested
 from bench.console_progress import JobProgress, NotebookLine
-from bench.planning.fields import command_text, flags_of, read, require_field, text_of
+from bench.planning.fields import command_text, texts_of
 from bench.planning.request import Request
 from bench.spec import RequestError as RequestError
 from bench.tasks import DATA_VARIABLES
@@ -39,54 +39,41 @@ if TYPE_CHECKING:
 
 VARIABLES = (*DATA_VARIABLES, "RAY_ADDRESS")
 """Environment variables that keywords set for one call."""
+TERMINAL = ("json", "dry_run", "code")
+"""Fields that are flags alone."""
 _T = TypeVar("_T")
 
 
-def in_python(*kinds: type) -> Callable[[Callable[..., _T]], Callable[..., _T]]:
-    """Make a function whose first parameters are objects of these kinds into one that takes their fields as keywords.
+def in_python(function: Callable[..., _T]) -> Callable[..., _T]:
+    """Make a function of `request` and `options` into one that takes their fields, those of the command of its name, as keywords.
 
-    A keyword that is None, or a switch that is False, is left out. A parameter `command` receives the command line that gives the
-    keywords; others stay. Errors name keywords; their hint is also a note, which a traceback shows.
+    A keyword that is None, or a switch that is False, is left out. Errors name keywords; their hint is also a note, which a traceback shows.
     """
-    flags = {name: flag for kind in kinds for name, flag in flags_of(kind).items() if flag.in_python}
-    defaults = {found.name: found.default for kind in kinds for found in dataclasses.fields(kind)}
+    name = function.__name__
+    flags = {field: flag for field, flag in flags_of_command(name).items() if field not in TERMINAL}
+    own = [found for found in inspect.signature(function).parameters.values() if found.name not in ("request", "options")]
 
-    def decorate(function: Callable[..., _T]) -> Callable[..., _T]:
-        own = dict(list(inspect.signature(function).parameters.items())[len(kinds) :])
-        takes_command = own.pop("command", None) is not None
+    @functools.wraps(function)
+    def call(*arguments: Any, **keywords: Any) -> _T:
+        try:
+            if arguments and not own:
+                raise RequestError(f"{name} takes keywords alone, not {arguments[0]!r}", f"see: help(bench.{name})")
+            texts = texts_of(keywords, flags)
+            with variables_restored(VARIABLES):
+                return function(*arguments, **objects_of(function, texts, command=command_text(name, texts)))
+        except RequestError as wrong:
+            error = RequestError(as_keywords(wrong.message), as_keywords(wrong.marked_hint) or f"see: help(bench.{name})")
+            error.add_note(f"hint: {error.hint}")
+            raise error from None
 
-        @functools.wraps(function)
-        def call(*arguments: Any, **keywords: Any) -> _T:
-            try:
-                if arguments and not own:
-                    raise RequestError(
-                        f"{function.__name__} takes keywords alone, not {arguments[0]!r}", f"see: help(bench.{function.__name__})"
-                    )
-                for name in keywords:
-                    require_field(name, flags)
-                given = {
-                    name: value for name, value in keywords.items() if value is not None and (value is not False or flags[name].metavar)
-                }
-                texts = {name: text_of(value, name) for name, value in given.items()}
-                objects: list[Any] = [read(kind, {name: text for name, text in texts.items() if name in flags_of(kind)}) for kind in kinds]
-                command = {"command": command_text(function.__name__, texts)} if takes_command else {}
-                with variables_restored(VARIABLES):
-                    return function(*objects, *arguments, **command)
-            except RequestError as wrong:
-                error = wrong.shown_by(as_keywords)
-                error.marked_hint = error.hint or f"see: help(bench.{function.__name__})"
-                error.add_note(f"hint: {error.hint}")
-                raise error from None
-
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        fields = [inspect.Parameter(name, keyword, default=defaults[name]) for name in flags]
-        call.__signature__ = inspect.Signature([*own.values(), *fields])  # type: ignore[attr-defined]
-        call.__annotations__ = {}
-        rows = ["", "Keywords:", *(f"    {name}: {flag.help}" for name, flag in flags.items())] if flags else []
-        call.__doc__ = "\n".join([inspect.cleandoc(function.__doc__ or ""), *rows])
-        return call
-
-    return decorate
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    defaults = {found.name: found.default for kind in (Request, Options) for found in dataclasses.fields(kind)}
+    fields = [inspect.Parameter(field, keyword, default=defaults[field]) for field in flags]
+    call.__signature__ = inspect.Signature([*own, *fields])  # type: ignore[attr-defined]
+    call.__annotations__ = {}
+    rows = ["", "Keywords:", *(f"    {field}: {flag.help}" for field, flag in flags.items())] if flags else []
+    call.__doc__ = "\n".join([inspect.cleandoc(function.__doc__ or ""), *rows])
+    return call
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -182,8 +169,8 @@ class DiffResult(Shown):
     failing: tuple[str, ...]
 
 
-@in_python(Request, RunOptions)
-def run(request: Request, options: RunOptions, command: str) -> RunResult:
+@in_python
+def run(request: Request, options: Options) -> RunResult:
     """Measure models; write results/ and reports/, and return the run.
 
     An unfinished run of the same request is continued. The first interrupt ends the run after the current round, the second at once; both
@@ -196,7 +183,7 @@ def run(request: Request, options: RunOptions, command: str) -> RunResult:
     from bench.report.sections.verdicts import claim_lines
     from bench.report.tables import summary_table
 
-    plan = requested(request, options, command)
+    plan = requested(request, options)
     show_progress, say = _surroundings()
     try:
         measured = carry_out(plan, options, show_progress, say)
@@ -206,7 +193,7 @@ def run(request: Request, options: RunOptions, command: str) -> RunResult:
     if not (measured.complete or measured.time_is_up):
         raise KeyboardInterrupt(_how_to_go_on(folder))
     answer = " ".join(answer_sentences(study))
-    failed = (f"{num_failed} jobs failed: see the column reason.",) if num_failed else ()
+    failed = (f"Jobs that failed: {num_failed}; see the column reason.",) if num_failed else ()
     unfinished = () if measured.complete else ("The time was up before the run was complete; the same call goes on.",)
     where = f"Folder: {folder}{f'; report: {measured.report}' if measured.report else ''}."
     claims = claim_lines([*study.prediction_verdicts, *study.verdicts])
@@ -224,8 +211,8 @@ def run(request: Request, options: RunOptions, command: str) -> RunResult:
     )
 
 
-@in_python(Request, PlanOptions)
-def plan(request: Request, options: PlanOptions, command: str) -> PlanResult:
+@in_python
+def plan(request: Request, options: Options) -> PlanResult:
     """Return the configurations to measure and the estimated time; measure nothing.
 
     Raises RequestError, a ValueError.
@@ -237,7 +224,7 @@ def plan(request: Request, options: PlanOptions, command: str) -> PlanResult:
     from bench.report.tables import plan_table
     from bench.serialize import to_json
 
-    found = plan_of(request, may_be_elsewhere=True, command=command)
+    found = plan_of(request, may_be_elsewhere=True, command=options.command)
     if options.out:
         write_plan(found, options.out)
     fitting, rows = fitting_in(found, options.memory), planned_rows(found)
@@ -253,7 +240,7 @@ def plan(request: Request, options: PlanOptions, command: str) -> PlanResult:
     )
 
 
-@in_python()
+@in_python
 def load(*runs: str | Path | RunResult | Iterable[str | Path | RunResult]) -> pandas.DataFrame:
     """Return the table of one or more runs, built from their records.
 
@@ -277,8 +264,8 @@ def load(*runs: str | Path | RunResult | Iterable[str | Path | RunResult]) -> pa
     return rows
 
 
-@in_python(CompareOptions)
-def compare(options: CompareOptions, *runs: str | Path | RunResult) -> CompareResult:
+@in_python
+def compare(*runs: str | Path | RunResult, options: Options) -> CompareResult:
     """Compare quality with one or more costs: Pareto fronts and significant differences.
 
     Several runs are merged if machine, software and code agree. Raises RequestError, a ValueError.
@@ -308,8 +295,8 @@ def compare(options: CompareOptions, *runs: str | Path | RunResult) -> CompareRe
     )
 
 
-@in_python(DiffOptions)
-def diff(options: DiffOptions, first: str | Path | RunResult, second: str | Path | RunResult) -> DiffResult:
+@in_python
+def diff(first: str | Path | RunResult, second: str | Path | RunResult, *, options: Options) -> DiffResult:
     """Compare two runs: what became slower, faster, larger or more accurate.
 
     Raises RequestError, a ValueError.

@@ -5,10 +5,8 @@ A command checks its request before it imports torch.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
-import itertools
 import os
 import sys
 import warnings
@@ -21,25 +19,15 @@ import typer
 from typer.core import TyperGroup
 
 from bench import catalog, console
-from bench.commands.ablate import ablate_all, ablate_one, show_ablations
-from bench.commands.options import (
-    ALL,
-    EXIT_FAILED,
-    EXIT_INTERRUPTED,
-    EXIT_WRONG,
-    CompareOptions,
-    DiffOptions,
-    PlanOptions,
-    ReportOptions,
-    RunOptions,
-)
-from bench.commands.plan import device_of, plan_of, runs_elsewhere, show_plan, write_plan
-from bench.commands.run import prepare, requested, show_or_measure
+from bench.commands.ablate import answer, answer_all, show_ablations
+from bench.commands.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG, Options, flags_of_command, objects_of
+from bench.commands.plan import plan_of, show_plan, write_plan
+from bench.commands.run import requested, show_or_measure
 from bench.measure import environment
-from bench.planning.fields import Flag, flags_of, read
-from bench.planning.request import Request, parse_model
-from bench.planning.settings import announce_data_root, default_threads
-from bench.planning.values import named_path
+from bench.planning.fields import Flag, texts_of
+from bench.planning.request import Request, model_names, parse_model
+from bench.planning.settings import default_threads
+from bench.planning.values import several
 from bench.progress import listening
 from bench.report import console_views
 from bench.spec import PLAN, RequestError
@@ -76,37 +64,31 @@ def argument(help_text: str, metavar: str = "RUN", complete: Callable[[str], lis
     return typer.Argument(help=help_text, metavar=metavar, autocompletion=complete)
 
 
-def out_flag(help_text: str, metavar: str = "FOLDER") -> Any:
-    """Return a flag that takes a path."""
-    return typer.Option("--out", help=help_text, metavar=metavar, parser=named_path)
-
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Runs = Annotated[list[Path], argument("Folders of runs; several are merged if machine, software and code agree.", "RUN...")]
+Folder = Annotated[Path, argument("Folder that holds the runs.", "FOLDER", None)]
 
 
-def takes(kind: type, *names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Replace a command's parameter of type `kind` by one flag per field, or per field of these names."""
-    flags = flags_of(kind, *names)
+def command(panel: str, example: str, name: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function as a command. Its `request` and `options` are the flags of `bench.commands.options.TAKES`, the rest arguments."""
 
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        own = dict(inspect.signature(command, eval_str=True).parameters)
-        (holder,) = (name for name, parameter in own.items() if parameter.annotation is kind)
-        del own[holder]
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        flags = flags_of_command(name or function.__name__)
 
-        @functools.wraps(command)
-        def wrapper(**given: Any) -> Any:
-            typed = {name: given.pop(name) for name in flags}
-            texts = {name: "true" if text is True else text for name, text in typed.items() if text not in (None, False)}
-            return command(**{holder: read(kind, texts)}, **given)
+        @functools.wraps(function)
+        def called(**given: Any) -> None:
+            texts = texts_of({field: given.pop(field) for field in flags}, flags)
+            function(**objects_of(function, texts), **given)
 
+        own = [
+            found for found in inspect.signature(function, eval_str=True).parameters.values() if found.name not in ("request", "options")
+        ]
         keyword = inspect.Parameter.KEYWORD_ONLY
-        parameters = [*(_parameter(*flag) for flag in flags.items()), *(found.replace(kind=keyword) for found in own.values())]
-        wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        wrapper.__annotations__ = {found.name: found.annotation for found in parameters}
-        return wrapper
+        parameters = [*(_parameter(*flag) for flag in flags.items()), *(found.replace(kind=keyword) for found in own)]
+        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        called.__annotations__ = {found.name: found.annotation for found in parameters}
+        return app.command(name or None, rich_help_panel=panel, epilog=f"Example: {example}")(called)
 
-    return decorate
+    return register
 
 
 def _parameter(name: str, flag: Flag) -> inspect.Parameter:
@@ -151,12 +133,8 @@ app = typer.Typer(
 )
 
 
-@app.command(
-    rich_help_panel=MEASURE, epilog="Example: bench run --models gmlp,vit --seq 17,65,257 --params 1M --metrics params,flops,latency,memory"
-)
-@takes(Request)
-@takes(RunOptions)
-def run(request: Request, options: RunOptions) -> None:
+@command(MEASURE, "bench run --models gmlp,vit --seq 17,65,257 --params 1M --metrics params,flops,latency,memory")
+def run(request: Request, options: Options) -> None:
     """Measure models; print a table and write results/ and reports/.
 
     An unfinished run of the same request is continued.
@@ -164,64 +142,53 @@ def run(request: Request, options: RunOptions) -> None:
     show_or_measure(requested(request, options), options)
 
 
-@app.command(rich_help_panel=LOOK_UP, epilog="Example: bench plan --models gmlp,vit,transformer --seq 17,65,257 --params 1M,4M")
-@takes(Request)
-@takes(PlanOptions)
-def plan(request: Request, options: PlanOptions) -> None:
+@command(LOOK_UP, "bench plan --models gmlp,vit,transformer --seq 17,65,257 --params 1M,4M")
+def plan(request: Request, options: Options) -> None:
     """Show the configurations to measure and the estimated time.
 
     Also shows skipped configurations with their reasons. Uses no device.
     """
-    wanted = plan_of(request, may_be_elsewhere=True)
+    wanted = plan_of(request, may_be_elsewhere=True, command=options.command)
     if options.out:
         write_plan(wanted, options.out)
     show_plan(wanted, options.json, memory_bytes=options.memory)
 
 
-@app.command(rich_help_panel=LOOK_UP, epilog="Example: bench describe gmlp --params 1M --seq 257")
-@takes(Request, "seq", "params", "depth", "width", "heads", "ffn_width", "task", "input")
-def describe(
-    request: Request,
-    model: Annotated[str, argument(MODEL_HELP, "MODEL", completing(flags_of(Request)["models"].words or tuple))],
-    as_json: Json = False,
-) -> None:
+@command(LOOK_UP, "bench describe gmlp --params 1M --seq 257")
+def describe(request: Request, options: Options, model: Annotated[str, argument(MODEL_HELP, "MODEL", completing(model_names))]) -> None:
     """Show sizes, parameters and FLOPs of one model, term by term.
 
     Also shows the n at which quadratic FLOPs equal linear FLOPs. Without --seq, n is 257 or the model's own.
     """
-    if "," in model.strip(","):
-        raise RequestError(
-            f"describe takes one model, not {model}",
-            f"try bench describe {model.partition(',')[0]}, or compare them: bench plan --models {model} --seq 257",
-        )
-    wanted = parse_model(model)
-    seq = request.seq or (() if wanted.is_published else (257,))
-    planned = plan_of(replace(request, models=(wanted,), seq=seq, metrics=("params",), device="cpu")).cells
+    wanted = several(parse_model)(model)
+    seq = request.seq or (() if all(each.is_published for each in wanted) else (257,))
+    planned = plan_of(replace(request, models=wanted, seq=seq, metrics=("params",), device="cpu")).cells
     if len(planned) != 1:
+        lengths = f" --seq {','.join(map(str, seq))}" if seq else ""
         raise RequestError(
-            f"describe takes one length and one budget, not {len(planned)} configurations",
-            f"try one `seq` and one `params`, or compare them: bench plan --models {model} --seq {','.join(map(str, seq))}",
+            f"describe takes one model, one length and one budget, but {model} gives {len(planned)} configurations",
+            f"try bench describe {wanted[0].name}, or compare them: bench plan --models {model}{lengths}",
         )
     from bench.report.describe import description
 
     data = description(planned[0])
-    if as_json:
+    if options.json:
         console.print_json(data)
     else:
         console_views.show_description(data)
 
 
-@app.command(name="list", rich_help_panel=LOOK_UP, epilog="Example: bench list families")
+@command(LOOK_UP, "bench list families", "list")
 def list_(
+    options: Options,
     kind: Annotated[str, argument(f"One of: {', '.join(LIST_KINDS)} (default: all).", "KIND", completing(lambda: LIST_KINDS))] = "",
-    as_json: Json = False,
 ) -> None:
     """List families, mixers, metrics, tasks, ablations, executors and engines."""
     if kind and kind not in LIST_KINDS:
         raise catalog.unknown("kind", kind, LIST_KINDS, "bench list")
     chosen = [kind] if kind else LIST_KINDS
     found = [{"kind": k, "name": name, "summary": catalog.summary(k, name)} for k in chosen for name in catalog.names(k)]
-    if as_json:
+    if options.json:
         console.print_json([{**entry, **(console_views.task_facts(entry["name"]) if entry["kind"] == "tasks" else {})} for entry in found])
         return
     for k in chosen:
@@ -235,17 +202,13 @@ def list_(
         console_views.show_tasks()
 
 
-@app.command(rich_help_panel=MEASURE, epilog="Example: bench ablate sequence_length --quick")
-@takes(Request, "device", "threads", "rounds", "limit_s", "seed", "quick", "seeds", "data_root")
-@takes(RunOptions, "on", "address", "out", "checkpoints", "minutes", "dry_run", "json")
+@command(MEASURE, "bench ablate sequence_length --quick")
 def ablate(
     request: Request,
-    options: RunOptions,
+    options: Options,
     name: Annotated[
         str, argument("Name of the question; see: bench ablate --list.", "NAME", completing(lambda: catalog.names("ablations")))
     ] = "",
-    listed: Annotated[bool, typer.Option("--list", help="List the questions with their cost and their last run here.")] = False,
-    every: Annotated[bool, typer.Option("--all", help="Answer all questions, one after the other.")] = False,
     part: Annotated[
         list[str] | None,
         typer.Option("--part", help="Run only this part; repeatable. An unknown name lists the parts.", metavar="PART"),
@@ -255,47 +218,29 @@ def ablate(
 
     Measures its configurations and writes a report with verdicts. An unfinished run is continued.
     """
-    from bench.report.last_runs import listing
-
-    if listed:
-        show_ablations(listing(), options.json)
-        return
-    names = catalog.names("ablations")
-    if not name and not every:
-        raise RequestError("no question is named", f"try bench ablate {names[0]} --quick, or see: bench ablate --list")
-    if every and name:
-        raise RequestError(f"`all` answers every question, including {name}", "leave one of them out")
-    if every and options.out:
-        raise RequestError("`out` names the folder of one run, but `all` makes several", "leave `out` out")
-    if every and part:
-        raise RequestError("`part` belongs to one question, but `all` answers every question", "try bench ablate NAME --part PART")
-    if name:
-        catalog.require("ablations", name)
-    prepare(options)
-    announce_data_root(request)
-    device = device_of(request, may_be_elsewhere=options.dry_run or runs_elsewhere(options.on))
-    if every:
-        ablate_all(names, request, device, options)
+    if options.list:
+        show_ablations(options.json)
+    elif options.all:
+        if stray := f"the question {name}" if name else "`out`" if options.out else "`part`" if part else "":
+            raise RequestError(f"`all` answers every question, so {stray} cannot be added", "leave one of them out")
+        answer_all(request, options)
+    elif name:
+        answer(name, request, options, part or ())
     else:
-        ablate_one(name, request, device, options, part or ())
+        raise RequestError("no question is named", "try bench ablate headline --quick, or see: bench ablate --list")
 
 
-@app.command(rich_help_panel=MEASURE, epilog="Example: bench peers --quick")
-@takes(Request, "device", "threads", "rounds", "limit_s", "seed", "quick")
-@takes(RunOptions, "on", "address", "out", "dry_run", "json")
-def peers(request: Request, options: RunOptions) -> None:
+@command(MEASURE, "bench peers --quick")
+def peers(request: Request, options: Options) -> None:
     """Compare our models with timm, torchvision, lucidrains and torch.nn.
 
     Checks that outputs are equal, then times in pairs. An unfinished run is continued. For parts of it: bench ablate peers --part PART.
     """
-    prepare(options)
-    device = device_of(request, may_be_elsewhere=options.dry_run or runs_elsewhere(options.on))
-    ablate_one(PEERS, request, device, options)
+    answer(PEERS, request, options)
 
 
-@app.command(rich_help_panel=READ, epilog="Example: bench report results/2026-11-20_cpu_digits --figures all")
-@takes(ReportOptions)
-def report(options: ReportOptions, runs: Runs) -> None:
+@command(READ, "bench report results/2026-11-20_cpu_digits")
+def report(options: Options, runs: Runs) -> None:
     """Rebuild tables, report.html, report.md, verdicts.json and figures from the records."""
     # imported before any data are loaded: exceptions caught by matplotlib's parser keep its callers' locals alive
     import bench.report.write  # noqa: F401
@@ -314,16 +259,14 @@ def report(options: ReportOptions, runs: Runs) -> None:
         if options.out:
             console_views.require_page_folder(options.out)
         target = options.out or report_folder(stored[0].folder)
-        path = console_views.write_page(known, target, every_figure=options.figures == ALL)
+        path = console_views.write_page(known, target)
         # with --out, leave the folders of the runs alone: they may be read-only
         console_views.write_tables(known, target if options.out else stored[0].folder)
     console.say(f"report: {path}")
 
 
-@app.command(rich_help_panel=READ, epilog="Example: bench index results")
-def index(
-    folder: Annotated[Path, argument("Folder that holds the runs.", "FOLDER", None)] = Path("results"),
-) -> None:
+@command(READ, "bench index results")
+def index(folder: Folder = RESULTS) -> None:
     """List the runs of a folder in its README.md.
 
     Shows question, answer and host of each run, and whether a later run supersedes it (notes.json).
@@ -333,27 +276,25 @@ def index(
     console.say(f"index: {write_index(folder)}")
 
 
-@app.command(rich_help_panel=READ, epilog="Example: bench site results --out site")
-def site(
-    folder: Annotated[Path, argument("Folder that holds the runs.", "FOLDER", None)] = Path("results"),
-    out: Annotated[Path, out_flag("Folder of the site; an earlier site there is replaced.")] = Path("site"),
-) -> None:
+@command(READ, "bench site results --out site")
+def site(options: Options, folder: Folder = RESULTS) -> None:
     """Write a static site: all runs, an explorer over their rows, the reports and the manual.
 
-    It opens from a file, without a network. An installed package has no manual: its site holds the runs and the explorer.
+    Its folder is site/ by default; an earlier site there is replaced. It opens from a file, without a network. An installed package has no
+    manual: its site holds the runs and the explorer.
     """
     from bench.report import manual
     from bench.report.site import num_bytes, write_site
 
+    out = options.out or Path("site")
     page = write_site(folder, out, manual.REPOSITORY)
     if not manual.is_in(manual.REPOSITORY):
         console.say("no manual and no reports in the site: docs/ is in the repository only")
     console.say(f"site: {page} ({num_bytes(out) / 1e6:.2f} MB)")
 
 
-@app.command(rich_help_panel=READ, epilog="Example: bench compare results/2026-11-23_cpu_three_families --x params --y accuracy")
-@takes(CompareOptions)
-def compare(options: CompareOptions, runs: Runs) -> None:
+@command(READ, "bench compare results/2026-11-23_cpu_three_families --x params --y accuracy")
+def compare(options: Options, runs: Runs) -> None:
     """Compare cost with quality: the Pareto front and the significant differences."""
     from bench.analysis.front import compare_in
     from bench.reading.store import read_runs, report_folder
@@ -366,10 +307,9 @@ def compare(options: CompareOptions, runs: Runs) -> None:
     console.say(f"comparison: {path}")
 
 
-@app.command(rich_help_panel=READ, epilog="Example: bench diff --code main . -- --models gmlp,vit --seq 65,257 --batch 4")
-@takes(DiffOptions)
+@command(READ, "bench diff --code main . -- --models gmlp,vit --seq 65,257 --batch 4")
 def diff(
-    options: DiffOptions,
+    options: Options,
     runs: Annotated[list[str], argument("Folders of two runs; with --code: two revisions, then -- and the flags of bench run.", "RUN...")],
 ) -> None:
     """Compare two runs, or two revisions of the code.
@@ -398,15 +338,12 @@ def diff(
         check.require_judged()
 
 
-@app.command(rich_help_panel=READ, epilog="Example: bench pool results/2026-11-23_cpu_replicate-*")
-def pool(
-    runs: Annotated[list[Path], argument("Folders of runs of one request on several hosts.", "RUN...")],
-    out: Annotated[Path | None, out_flag("Folder of the page (default: in reports/, named after the first run, with _pool).")] = None,
-    as_json: Json = False,
-) -> None:
+@command(READ, "bench pool results/2026-11-23_cpu_replicate-*")
+def pool(options: Options, runs: Annotated[list[Path], argument("Folders of runs of one request on several hosts.", "RUN...")]) -> None:
     """List the ratios of one request by host type.
 
-    Runs of one type are summarised by median and range; unlike types are not joined (docs/hosts.md).
+    Runs of one type are summarised by median and range; unlike types are not joined (docs/hosts.md). The page is in reports/ by default, named
+    after the first run, with _pool.
     """
     from bench.analysis.pool import pool_runs
     from bench.files import writing
@@ -416,28 +353,29 @@ def pool(
     stored = [read_run(folder) for folder in runs]
     found = pool_runs(stored)
     usual = report_folder(stored[0].folder)
-    target = out or usual.with_name(f"{usual.name}_pool")
-    show(found, as_json)
+    target = options.out or usual.with_name(f"{usual.name}_pool")
+    show(found, options.json)
     with writing(target):
         write_pool(found, target)
     console.say(f"pool: {target}")
 
 
-@app.command(rich_help_panel=READ, epilog="Example: bench check results/2026-11-20_cpu_digits")
-def check(
-    run: Annotated[Path, argument("Folder of a run, such as results/2026-11-20_cpu_digits.")],
-    as_json: Json = False,
-) -> None:
+@command(READ, "bench check results/2026-11-20_cpu_digits")
+def check(options: Options, run: Annotated[Path, argument("Folder of a run, such as results/2026-11-20_cpu_digits.")]) -> None:
     """Check whether the numbers of a run can be trusted.
 
-    Each finding comes with advice. Exits 1 if one is serious.
+    Each finding comes with advice. Exits 1 if one is serious, 2 if the plan holds what this program would not measure.
     """
     from bench.analysis.study import findings_of
     from bench.reading.store import read_run
 
-    found = findings_of(read_run(run))
+    stored = read_run(run)
+    from bench.planning.check import check_plan  # imports torch
+
+    check_plan(stored.plan, str(run), is_own_run=True, with_outside=False)
+    found = findings_of(stored)
     num = sum(f.serious for f in found)
-    if as_json:
+    if options.json:
         console.print_json({"trusted": not num, "findings": [{"text": f.text, "advice": f.advice, "serious": f.serious} for f in found]})
     else:
         if found:
@@ -448,21 +386,18 @@ def check(
         raise typer.Exit(EXIT_FAILED)
 
 
-@app.command(rich_help_panel=LOOK_UP, epilog="Example: bench env --calibrate")
-def env(
-    calibrate: Annotated[bool, typer.Option("--calibrate", help="Measure the best rates that this device reaches now.")] = False,
-    as_json: Json = False,
-) -> None:
+@command(LOOK_UP, "bench env --calibrate")
+def env(options: Options) -> None:
     """Show the facts that a run stores about machine and software.
 
     With --calibrate, measures the device's ceilings instead.
     """
     threads = default_threads(environment.num_cores())
-    if calibrate:
+    if options.calibrate:
         from bench.running.calibrate import measure_ceilings
 
         found, failures = measure_ceilings(environment.resolve_device("auto"), threads)
-        if as_json:
+        if options.json:
             console.print_json(found)
         else:
             texts = [[f"{value:.4g}" if isinstance(value, float) else str(value or "") for value in row.values()] for row in found]
@@ -473,7 +408,7 @@ def env(
             raise typer.Exit(EXIT_FAILED)
         return
     facts = environment.inspect_environment(threads=threads, device="cuda" if environment.gpu_facts()["gpu"] else "cpu")
-    if as_json:
+    if options.json:
         console.print_json(facts)
     else:
         console.print_table(("fact", "value"), [(name, str(value)) for name, value in facts.items() if value is not None])
@@ -506,7 +441,7 @@ def _run_command(arguments: list[str] | None) -> int:
         if type(wrong).__name__ == "NoArgsIsHelpError":
             sys.stderr.write(wrong.format_message() + "\n")
             return EXIT_WRONG
-        example = _with_commas(words) or (named and group.commands[words[0]].epilog.removeprefix("Example: "))
+        example = named and group.commands[words[0]].epilog.removeprefix("Example: ")
         console.error(" ".join(wrong.format_message().split()), f"try {example}, or {see}" if example else see)
         return EXIT_WRONG
     except (KeyboardInterrupt, typer.Abort):
@@ -518,19 +453,6 @@ def _run_command(arguments: list[str] | None) -> int:
         console.error(f"{failed.strerror or failed}: {failed.filename or 'while writing'}")
         return EXIT_FAILED
     return int(code or 0)
-
-
-def _with_commas(words: list[str]) -> str:
-    """Return the first list that was typed with spaces, with commas; empty if its entries are not allowed."""
-    lists = {f"--{name.replace('_', '-')}": flag for name, flag in flags_of(Request).items() if flag.metavar == "LIST"}
-    for place, word in enumerate(words):
-        typed = list(itertools.takewhile(lambda entry: not entry.startswith("-"), words[place + 1 :]))
-        if word in lists and len(typed) > 1:
-            together = ",".join(entry.strip(",") for entry in typed)
-            with contextlib.suppress(RequestError):
-                lists[word].parse(together)
-                return f"{word} {together}"
-    return ""
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from bench import console, numbers
-from bench.commands.options import EXIT_FAILED, EXIT_INTERRUPTED, DiffOptions, RunOptions
+from bench.commands.options import EXIT_FAILED, EXIT_INTERRUPTED, REQUEST, Options, flags_of_command, objects_of
 from bench.commands.plan import plan_to_run
 from bench.commands.run import Stopped, carry_out
 from bench.intervals import LEVEL, Interval
-from bench.planning.fields import flags_of, read
-from bench.planning.request import Request
+from bench.planning.fields import texts_of
 from bench.questions import Question
 from bench.reading.timings import ratio_of
 from bench.running.revisions import Revision, checked_out, find_revision
@@ -47,7 +46,7 @@ class CodeRatio:
     verdict: str
 
 
-def diff_code(words: Sequence[str], run_command: Any, options: DiffOptions) -> None:
+def diff_code(words: Sequence[str], run_command: Any, options: Options) -> None:
     """Time two revisions in turn and show which is faster.
 
     `words`: two revisions, then flags of `bench run`.
@@ -74,7 +73,7 @@ def diff_code(words: Sequence[str], run_command: Any, options: DiffOptions) -> N
     plan = plan_of_revisions(asked, first, second, command)
     try:
         with checked_out([first, second]):
-            measured = carry_out(plan, RunOptions(out=options.out), JobProgress, console.say)
+            measured = carry_out(plan, Options(out=options.out), JobProgress, console.say)
     except Stopped as stopped:
         console.say(f"stopped; the same command goes on in {stopped.folder}")
         raise typer.Exit(EXIT_INTERRUPTED) from None
@@ -139,16 +138,15 @@ def _plan_of(request: Sequence[str], run_command: Any) -> Plan:
     Raises RequestError for flags about the execution or output of a run.
     """
     typed = run_command.make_context("bench run", list(request)).params
-    texts = {name: "true" if text is True else text for name, text in typed.items() if text not in (None, False)}
+    texts = texts_of(typed, flags_of_command("run"))
     for name in texts:
-        if name != "plan" and name not in flags_of(Request):
+        if name not in (*REQUEST, "plan"):
             raise RequestError(f"`{name}` is for bench run; bench diff `code` takes the fields of a request", f"leave `{name}` out")
-    stored = texts.pop("plan", None)
-    asked = read(Request, texts)
+    wanted = objects_of(plan_to_run, texts)
+    asked = wanted["request"]
     if "metrics" in asked.given and asked.metrics != (LATENCY,):
         raise RequestError(f"`code` measures only {LATENCY}, not {','.join(asked.metrics)}", "leave `metrics` out")
-    options = read(RunOptions, {"plan": stored} if stored is not None else {})
-    plan = replace(plan_to_run(asked, options), metrics=(LATENCY,))
+    plan = replace(plan_to_run(**wanted), metrics=(LATENCY,))
     if plan.settings.rounds < 2:
         raise RequestError("`rounds=1` gives no interval; `code` needs 2 or more", "try `rounds=7`")
     return plan

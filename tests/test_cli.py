@@ -203,14 +203,17 @@ MALFORMED: dict[str, tuple[str, ...]] = {
 
 
 WORDS: dict[str, tuple[str, ...]] = {
-    "models with spaces": ("extra argument", "try --models gmlp,vit"),
+    "models with spaces": ("extra argument", "try bench run --models gmlp,vit"),
     "a file for a model": ("mine/mix.py is a file", "write mine/mix.py:NAME"),
     "unknown family": ("gmpl", "did you mean gmlp?", "bench list families"),
     "seq that the task has not": ("64", "17, 65, 257", "--seq"),
     "params too small for any width": ("100 parameters", "nearest"),
     "cuda where there is none": ("--device cuda", "--device cpu"),
     "unknown option of a family": ("pol", "did you mean pool?"),
-    "a budget that a width does not meet": ("no ffn_width at width 64 and depth 6 come within 0.5% of 5,000,000 parameters", "nearest"),
+    "a budget that a width does not meet": (
+        "at depth 6 and width 64 no ffn_width of 3 to 12 times the width comes within 0.5% of 5,000,000 parameters",
+        "nearest",
+    ),
     "ffn_width and a budget at a width": ("--ffn-width needs --width without --params", "--width alone"),
     "plan with a default flag": ("--plan takes the whole request", "leave --depth out"),
     "unknown task": ("'mnist'", "did you mean digits or fashion_mnist?", "bench list tasks"),
@@ -601,3 +604,15 @@ def test_a_calibration_that_fails_says_so(monkeypatch: pytest.MonkeyPatch, capsy
     assert code == 1
     assert [entry["ceiling_launch_s"] for entry in json.loads(out)] == [None, None]
     assert "fp32: out_of_memory: planted" in err
+
+
+def test_a_run_with_an_edited_plan_is_not_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Path(__file__).parents[1] / "results" / "2026-11-23_cpu_three_families"
+    for name in ("records.jsonl", "plan.json", "environment.json"):
+        (tmp_path / name).write_bytes(content_of(run / name) or b"")
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    plan["cells"][0]["sizing"]["params"] += 1
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    code, out, err = answered(("check", str(tmp_path)), capsys)
+    assert (code, out) == (2, "")
+    assert "cannot be run: the parameters of" in err

@@ -10,44 +10,51 @@ from typing import Any
 
 import typer
 
-from bench import console
-from bench.commands.options import EXIT_FAILED, RunOptions
-from bench.commands.plan import command_line, plan_json
-from bench.commands.run import show_or_measure
+from bench import catalog, console
+from bench.commands.options import EXIT_FAILED, Options
+from bench.commands.plan import device_of, plan_json, runs_elsewhere
+from bench.commands.run import prepare, show_or_measure
 from bench.needs import trains
 from bench.planning.request import Request
-from bench.spec import RequestError
+from bench.planning.settings import announce_data_root
+from bench.spec import Plan, RequestError
 
 
-def ablate_one(name: str, chosen: Request, device: str, options: RunOptions, parts: Sequence[str] = ()) -> None:
-    """Answer one question, or only some of its parts.
+def answer(name: str, request: Request, options: Options, parts: Sequence[str] = ()) -> None:
+    """Answer one question, or only some of its parts."""
+    catalog.require("ablations", name)
+    show_or_measure(_plan(name, request, options, parts), options)
+
+
+def _plan(name: str, request: Request, options: Options, parts: Sequence[str] = ()) -> Plan:
+    """Return the plan that answers a question.
 
     Raises RequestError for `seeds` if nothing is trained.
     """
     from bench.planning.ablation import plan_ablation
 
-    plan = plan_ablation(name, chosen, device, command_line(), parts)
-    if chosen.seeds and not trains(plan):
+    prepare(options)
+    announce_data_root(request)
+    device = device_of(request, may_be_elsewhere=options.dry_run or runs_elsewhere(options.on))
+    plan = plan_ablation(name, request, device, options.command, parts)
+    if request.seeds and not trains(plan):
         raise RequestError(f"`seeds` is for training, but {name} trains nothing here", "leave `seeds` out")
-    show_or_measure(plan, options)
+    return plan
 
 
-def ablate_all(names: Sequence[str], chosen: Request, device: str, options: RunOptions) -> None:
-    """Answer questions one after the other, then list their results.
+def answer_all(request: Request, options: Options) -> None:
+    """Answer all questions one after the other, then list their results.
 
     A question that cannot be answered here is reported, and the others follow. With `json`, the list is the only document on stdout;
     in a dry run it is the list of plans.
     """
-    from bench.planning.ablation import plan_ablation
-    from bench.report.last_runs import listing
-
-    failed = False
+    names, failed = catalog.names("ablations"), False
     plans: list[dict[str, Any]] = []
     for place, name in enumerate(names, start=1):
         console.say(f"{place} of {len(names)}: {name}")
         try:
             with contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext():
-                plan = plan_ablation(name, chosen, device, command_line())
+                plan = _plan(name, request, options)
                 if options.dry_run and options.json:
                     plans.append(plan_json(plan))
                 else:
@@ -60,15 +67,18 @@ def ablate_all(names: Sequence[str], chosen: Request, device: str, options: RunO
                 raise
             failed = failed or bool(ended.exit_code)
     if not options.dry_run:
-        show_ablations(listing(), options.json)
+        show_ablations(options.json)
     elif options.json:
         console.print_json(plans)
     if failed:
         raise typer.Exit(EXIT_FAILED)
 
 
-def show_ablations(found: list[dict[str, Any]], as_json: bool) -> None:
+def show_ablations(as_json: bool) -> None:
     """Print the questions with their cost and their last run."""
+    from bench.report.last_runs import listing
+
+    found = listing()
     if as_json:
         console.print_json(found)
         return

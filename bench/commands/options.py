@@ -1,22 +1,27 @@
-"""Fields of commands about execution and output; exit codes."""
+"""Fields of commands about execution and output, the fields that each command takes, and exit codes."""
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
+import shlex
+import sys
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bench import catalog
-from bench.planning.fields import choice, choices, flag, switch
+from bench.planning.fields import Flag, choices, flag, flags_of, read, switch
 from bench.planning.jobs import RETRIES
+from bench.planning.request import Request
 from bench.planning.values import MAX_SECONDS, entries, memory, named_path, number, plugin
 from bench.running.executors import DEFAULT_EXECUTOR
 
 EXIT_FAILED, EXIT_WRONG, EXIT_TIME_IS_UP, EXIT_INTERRUPTED = 1, 2, 75, 130
 """75 is EX_TEMPFAIL of sysexits.h: the same command goes on."""
-FIGURES = FEW, ALL = "few", "all"
 EXECUTION, OUTPUT = "Execution", "Output"
 MIN_MINUTES = 0.5
 MIN_CLOSING_S, MAX_CLOSING_S, CLOSING_SHARE = 5.0, 15.0, 0.05
@@ -27,22 +32,27 @@ CHECKPOINTS_HELP = "Folder for unfinished trainings, if they are too large for t
 MINUTES_HELP = (
     "Time for this command: no job starts that would not end in time, parts of a question run in turn, and the same command goes on."
 )
-FIGURES_HELP = "few: PNG figures and a few heatmaps; all: PNG, SVG and PDF, and every heatmap."
-JSON_HELP = "Print one JSON document on stdout."
 X_HELP = "Costs, one or more: params, flops, latency_ms, peak_memory_bytes, train_s (default: first that differs)."
 FAIL_IF_HELP = (
     "Exit 1 if a ratio, second over first, is shown to be beyond this bound: 'latency_ms>1.05'. Runs also have params, flops, "
     "peak_memory_bytes and accuracy."
 )
 MEMORY_HELP = "For each configuration, also predict the largest batch and the largest n that fit this memory, such as 24GiB."
+OUT_HELP = "Exact folder to write (default: in results/ or reports/); of plan, a file for bench run."
+
+
+def command_line() -> str:
+    """Return the command line that was typed, quoted for a shell."""
+    return shlex.join(["bench", *sys.argv[1:]])
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """Fields of `run`, `ablate` and `peers` about execution and output.
+class Options:
+    """Fields of commands about execution and output; TAKES lists those of each.
 
     `plan`, `resume`: a stored plan or run in place of a request.
-    `began`: the monotonic clock's time when the command began, no flag.
+    `command`: the command line, to be noted in a new plan; no flag.
+    `began`: the monotonic clock's time when the command began; no flag.
     """
 
     plan: Path | None = flag(None, PLAN_HELP, "FILE", named_path, EXECUTION)
@@ -59,9 +69,20 @@ class RunOptions:
     retry: tuple[str, ...] = choices((), RETRY_HELP, RETRIES, EXECUTION)
     checkpoints: Path | None = flag(None, CHECKPOINTS_HELP, "FOLDER", named_path, EXECUTION)
     minutes: float | None = flag(None, MINUTES_HELP, "N", number(MIN_MINUTES, MAX_SECONDS / 60), EXECUTION)
-    out: Path | None = flag(None, "Exact folder of the run.", "FOLDER", named_path, OUTPUT)
-    json: bool = switch(JSON_HELP, OUTPUT, in_python=False)
-    dry_run: bool = switch("Show the configurations and the estimated time; measure nothing.", in_python=False)
+    dry_run: bool = switch("Show the configurations and the estimated time; measure nothing.")
+    list: bool = switch("List the questions with their cost and their last run here.")
+    all: bool = switch("Answer all questions, one after the other.")
+
+    memory: int | None = flag(None, MEMORY_HELP, "SIZE", memory)
+    x: tuple[str, ...] = flag((), X_HELP, "LIST", entries)
+    y: str = flag("", "Quality: accuracy (default) or score.", "QUALITY")
+    fail_if: str | None = flag(None, FAIL_IF_HELP, "BOUND")
+    code: bool = switch("Time two revisions of this repository in turn (. is the working tree).")
+    calibrate: bool = switch("Measure the best rates that this device reaches now.")
+    out: Path | None = flag(None, OUT_HELP, "PATH", named_path, OUTPUT)
+    json: bool = switch("Print one JSON document on stdout.", OUTPUT)
+
+    command: str = dataclasses.field(default_factory=command_line)
     began: float = dataclasses.field(default_factory=time.monotonic)
 
     @property
@@ -75,43 +96,39 @@ class RunOptions:
         return math.inf if self.minutes is None else self.began + 60 * self.minutes - closing_s(60 * self.minutes)
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlanOptions:
-    """Fields of `plan` about its answer."""
-
-    memory: int | None = flag(None, MEMORY_HELP, "SIZE", memory)
-    out: Path | None = flag(None, "Write the plan to this file, for bench run.", "FILE", named_path)
-    json: bool = switch(JSON_HELP, in_python=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReportOptions:
-    """Fields of `report`."""
-
-    out: Path | None = flag(None, "Folder of the report (default: reports/ beside results/).", "FOLDER", named_path)
-    figures: str = choice(FEW, FIGURES_HELP, "WHICH", FIGURES)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompareOptions:
-    """Fields of `compare`."""
-
-    x: tuple[str, ...] = flag((), X_HELP, "LIST", entries)
-    y: str = flag("", "Quality: accuracy (default) or score.", "QUALITY")
-    out: Path | None = flag(None, "Folder of the page and figure (default in a shell: that of the report).", "FOLDER", named_path)
-    json: bool = switch(JSON_HELP, in_python=False)
+REQUEST = tuple(flags_of(Request))
+QUESTION = "device threads rounds limit_s seed quick"
+TAKES: dict[str, tuple[str, ...]] = {
+    "run": (*REQUEST, *"plan resume on address retry checkpoints minutes dry_run out json".split()),
+    "plan": (*REQUEST, "memory", "out", "json"),
+    "describe": tuple("seq params depth width heads ffn_width task input json".split()),
+    "ablate": tuple(f"{QUESTION} seeds data_root on address checkpoints minutes list all dry_run out json".split()),
+    "peers": tuple(f"{QUESTION} on address dry_run out json".split()),
+    "compare": ("x", "y", "out", "json"),
+    "diff": ("fail_if", "code", "out", "json"),
+    "pool": ("out", "json"),
+    **dict.fromkeys(("report", "site"), ("out",)),
+    **dict.fromkeys(("list", "check"), ("json",)),
+    "env": ("calibrate", "json"),
+}
+"""The fields that each command takes, as flags or as keywords of Python."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DiffOptions:
-    """Fields of `diff`."""
+def flags_of_command(name: str) -> dict[str, Flag]:
+    """Return the flags that a command takes, by field."""
+    known = {**flags_of(Request), **flags_of(Options)}
+    return {field: known[field] for field in TAKES.get(name, ())}
 
-    fail_if: str | None = flag(None, FAIL_IF_HELP, "BOUND")
-    out: Path | None = flag(
-        None, "Folder of comparison.md; of the results, if code is compared (default: in results/).", "FOLDER", named_path
-    )
-    code: bool = switch("Time two revisions of this repository in turn (. is the working tree).", in_python=False)
-    json: bool = switch(JSON_HELP, in_python=False)
+
+def objects_of(function: Callable[..., Any], texts: Mapping[str, str], **own: Any) -> dict[str, Any]:
+    """Return, of `request` and `options`, those that a function takes, with the fields that these texts give.
+
+    `own`: further values of the options. Raises RequestError, naming the field, for a wrong text.
+    """
+    request = read(Request, {name: text for name, text in texts.items() if name in REQUEST})
+    options = read(Options, {name: text for name, text in texts.items() if name not in REQUEST})
+    found = {"request": request, "options": dataclasses.replace(options, **own)}
+    return {name: found[name] for name in inspect.signature(function).parameters if name in found}
 
 
 def closing_s(seconds: float) -> float:

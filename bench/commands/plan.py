@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench import catalog, console
-from bench.commands.options import RunOptions
+from bench.commands.options import Options
 from bench.measure import environment
 from bench.needs import trains
 from bench.peers import own_code
@@ -41,14 +39,14 @@ def runs_elsewhere(executor: str) -> bool:
 
 
 @children_end()
-def plan_to_run(request: Request, options: RunOptions, command: str = "") -> Plan:
+def plan_to_run(request: Request, options: Options) -> Plan:
     """Return the plan of a request, of a file or of a run to resume.
 
     Raises RequestError if the fields contradict each other.
     """
     elsewhere, stored = runs_elsewhere(options.on), options.plan or options.resume
     if not stored:
-        return plan_of(request, may_be_elsewhere=elsewhere, command=command)
+        return plan_of(request, may_be_elsewhere=elsewhere, command=options.command)
     if (options.plan and options.resume) or request.given:
         other = "resume" if options.plan and options.resume else request.given[0]
         source = "plan" if options.plan else "resume"
@@ -74,7 +72,7 @@ def plan_to_run(request: Request, options: RunOptions, command: str = "") -> Pla
 def plan_of(request: Request, *, may_be_elsewhere: bool = False, command: str = "") -> Plan:
     """Return the plan of a request.
 
-    `command`: the command line to note in it; by default the one that was typed.
+    `command`: the command line to note in it.
     Checks that need no torch come first, then the device, then the sizes. Without `seq` the device comes first, because it sets the lengths.
     """
     if not request.models:
@@ -88,7 +86,7 @@ def plan_of(request: Request, *, may_be_elsewhere: bool = False, command: str = 
     settings, recipe = settings_of(request, device), recipe_of(request)
     from bench.planning.build import build_plan
 
-    return build_plan(request, settings=settings, recipe=recipe, device=device, command=command or command_line())
+    return build_plan(request, settings=settings, recipe=recipe, device=device, command=command)
 
 
 def device_of(request: Request, *, may_be_elsewhere: bool) -> str:
@@ -107,11 +105,6 @@ def require_data_of(plan: Plan) -> None:
     if trains(plan):
         for task in dict.fromkeys(p.cell.workload.task for p in plan.cells if is_trained(p.cell, plan)):
             require_data(task)
-
-
-def command_line() -> str:
-    """Return the command line that was typed, quoted for a shell."""
-    return shlex.join(["bench", *sys.argv[1:]])
 
 
 def write_plan(wanted: Plan, path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from bench import console
-from bench.commands.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIME_IS_UP, RunOptions
+from bench.commands.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIME_IS_UP, Options
 from bench.commands.plan import Say, amount_text, note_untrained, plan_to_run, require_data_of, show_plan
 from bench.needs import trains
 from bench.planning.jobs import CORRUPTED
@@ -66,7 +66,7 @@ class Stopped(KeyboardInterrupt):
         self.folder = folder
 
 
-def prepare(options: RunOptions) -> None:
+def prepare(options: Options) -> None:
     """Set the cluster's address; check the folder.
 
     Raises RequestError if `out` holds something other than a run, before anything is planned.
@@ -81,18 +81,15 @@ def prepare(options: RunOptions) -> None:
         os.environ["RAY_ADDRESS"] = options.address
 
 
-def requested(request: Request, options: RunOptions, command: str = "") -> Plan:
-    """Return the plan of `run`.
-
-    `command`: the command line to note in a new plan; by default the one that was typed. Raises RequestError.
-    """
+def requested(request: Request, options: Options) -> Plan:
+    """Return the plan of `run`. Raises RequestError."""
     prepare(options)
     if options.retry and not (request.models or options.resume or options.plan):
         raise RequestError("`retry` needs a run to repeat", "name it with `resume=RUN`, or make the same request again")
-    return plan_to_run(request, options, command)
+    return plan_to_run(request, options)
 
 
-def show_or_measure(plan: Plan, options: RunOptions) -> None:
+def show_or_measure(plan: Plan, options: Options) -> None:
     """Show the plan in a dry run; measure it otherwise."""
     if options.dry_run:
         show_plan(plan, options.json, options.minutes)
@@ -100,7 +97,7 @@ def show_or_measure(plan: Plan, options: RunOptions) -> None:
         measure(plan, options)
 
 
-def measure(plan: Plan, options: RunOptions) -> None:
+def measure(plan: Plan, options: Options) -> None:
     """Run a plan's missing jobs, print table and answer, and exit with the right code."""
     from bench.console_progress import JobProgress
 
@@ -126,7 +123,7 @@ def measure(plan: Plan, options: RunOptions) -> None:
         raise typer.Exit(EXIT_FAILED)
 
 
-def carry_out(plan: Plan, options: RunOptions, show_progress: ShowsProgress, say: Say) -> Measured:
+def carry_out(plan: Plan, options: Options, show_progress: ShowsProgress, say: Say) -> Measured:
     """Run a plan's missing jobs in the folder to resume, or in one found or created; write tables and report.
 
     Raises RequestError for missing data or a folder that holds something else, and Stopped after a second interrupt.
@@ -147,7 +144,7 @@ def carry_out(plan: Plan, options: RunOptions, show_progress: ShowsProgress, say
     ahead = jobs_to_run(plan, folder, records, options.retry)
     resumes = holds_records(folder)
     if resumes:
-        say(f"{folder}: {f'continuing with {len(ahead)} jobs' if ahead else 'nothing left to measure'}")
+        say(f"{folder}: {f'continuing; jobs left: {len(ahead)}' if ahead else 'nothing left to measure'}")
     opening = "" if resumes else f"{folder}: {amount_text(plan)}"
     before = records.read(skip_corrupt=CORRUPTED in options.retry)
     if ahead:
@@ -170,11 +167,11 @@ def carry_out(plan: Plan, options: RunOptions, show_progress: ShowsProgress, say
     num_left = len(jobs_to_run(plan, folder, records))
     is_stuck = num_left and len(records.read()) == len(before)
     advice = "none of them fits; give it more --minutes" if is_stuck else "the same command goes on"
-    say(f"{options.minutes:g} minutes are up: {num_left} {'job is' if num_left == 1 else 'jobs are'} left; {advice}")
+    say(f"time is up, after {options.minutes:g} min; jobs left: {num_left}; {advice}")
     return replace(_written(result, has_time=False, say=say), time_is_up=True)
 
 
-def _require_time(plan: Plan, ahead: Sequence[Job], options: RunOptions) -> None:
+def _require_time(plan: Plan, ahead: Sequence[Job], options: Options) -> None:
     """Raise RequestError if `minutes` leaves too little time for any job; of a training one epoch."""
     from bench.planning.jobs import estimated_job_seconds
 
@@ -214,7 +211,7 @@ def _say_notes(findings: Sequence[Finding], folder: Path) -> None:
         console.say(f"advice{more}: bench check {shlex.quote(str(folder))}")
 
 
-def _exit_interrupted(folder: Path, options: RunOptions) -> NoReturn:
+def _exit_interrupted(folder: Path, options: Options) -> NoReturn:
     """Print the command that finishes the run, and exit as interrupted."""
     words = ["bench", "run", "--resume", str(folder)]
     words += ["--on", options.on] if options.on != DEFAULT_EXECUTOR else []

@@ -174,10 +174,15 @@ class _Search:
         nominal: Numbers = self.counts.widths * family_of(self.model.family).NOMINAL_FFN_RATIO
         return nominal
 
+    @property
+    def ffn_range(self) -> tuple[float, float]:
+        """The least and the largest ffn_width, as multiples of its nominal value."""
+        return FFN_RANGE_AT_WIDTH if self.at_width else FFN_RANGE
+
     @functools.cached_property
     def ends(self) -> tuple[Numbers, Numbers]:
         """The least and the largest ffn_width, by width; where there is none, the least is above the largest."""
-        least, most = FFN_RANGE_AT_WIDTH if self.at_width else FFN_RANGE
+        least, most = self.ffn_range
         return np.ceil(least * self.nominal / self.grain), np.floor(most * self.nominal / self.grain)
 
     @functools.cached_property
@@ -250,8 +255,10 @@ def _no_match(search: _Search, problems: Mapping[int, str]) -> NoMatch:
             f"the length-dependent weights of {depth} blocks alone ({fixed:,} at n = {n}) exceed the budget of {target.value:,} parameters"
         )
     else:
-        sizes = f"no ffn_width at width {nearest.model.shape.width} and" if search.at_width else "no width and ffn_width at"
-        reason = f"{sizes} depth {depth} come within {target.tolerance:.1%} of {target.value:,} {unit}"
+        sizes = f" and width {nearest.model.shape.width} no" if search.at_width else " no width with an"
+        least, most = (share * family_of(nearest.model.family).NOMINAL_FFN_RATIO for share in search.ffn_range)
+        ranged = f"at depth {depth}{sizes} ffn_width of {least:g} to {most:g} times the width"
+        reason = f"{ranged} comes within {target.tolerance:.1%} of {target.value:,} {unit}"
     return NoMatch(reason=f"{reason}; nearest: {nearest.achieved:,} ({nearest.error:+.2%}){why}", nearest=nearest)
 
 

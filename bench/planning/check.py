@@ -53,18 +53,20 @@ WORKLOAD_WORDS = {
 }
 
 
-def check_plan(plan: Plan, source: str, *, is_own_run: bool = False) -> None:
+def check_plan(plan: Plan, source: str, *, is_own_run: bool = False, with_outside: bool = True) -> None:
     """Raise RequestError if this program cannot run a plan from a file.
 
     Words must be known, models must build, and costs must equal the ones that this version computes.
     `is_own_run`: the plan comes from the folder of a run, so its request was typed here and may name functions of any package.
+    `with_outside`: whether models from outside this repository are built too, which runs their code.
     """
-    for model in {planned.cell.model for planned in plan.cells}:
+    built = [planned for planned in plan.cells if with_outside or planned.cell.model.family not in OUTSIDE]
+    for model in {planned.cell.model for planned in built}:
         _require_allowed_factory(model, source, is_own_run)
     try:
         _require_words(plan)
         _require_parts(plan)
-        for planned in plan.cells:
+        for planned in built:
             config_of(planned.cell.model)
             if task := planned.cell.workload.task:
                 check_trainable(planned.cell.model, task, base_recipe(planned.cell, plan))

@@ -33,7 +33,6 @@ class Flag:
     `parse`: converts a text; raises RequestError.
     `words`: returns the words that the shell completes, also in a list.
     `default`: its default as a text, which the help also tells; "" for none.
-    `in_python`: whether it is a keyword too.
     """
 
     help: str
@@ -42,7 +41,6 @@ class Flag:
     parse: Callable[[str], Any]
     words: Callable[[], Iterable[str]] | None
     default: str
-    in_python: bool = True
 
 
 def flag(
@@ -53,19 +51,18 @@ def flag(
     panel: str | None = None,
     *,
     words: Callable[[], Iterable[str]] | None = None,
-    in_python: bool = True,
 ) -> _T:
     """Return a field that a command takes."""
     text = ",".join(map(str, default)) if isinstance(default, tuple) else str(default or "")
     told = f"{help_text} Default: {text}." if text and "default" not in help_text else help_text
-    taken = Flag(help=told, metavar=metavar, panel=panel, parse=parse, words=words, default=text, in_python=in_python)
+    taken = Flag(help=told, metavar=metavar, panel=panel, parse=parse, words=words, default=text)
     found: _T = dataclasses.field(default=default, metadata={_KEY: taken})
     return found
 
 
-def switch(help_text: str, panel: str | None = None, *, in_python: bool = True) -> bool:
+def switch(help_text: str, panel: str | None = None) -> bool:
     """Return a field that is true if it is named."""
-    return flag(False, help_text, "", _switched, panel, in_python=in_python)
+    return flag(False, help_text, "", _switched, panel)
 
 
 def count(default: _T, help_text: str, panel: str | None = None, *, low: int = 1, high: int = MAX_SIZE) -> _T:
@@ -85,10 +82,9 @@ def choices(default: tuple[str, ...], help_text: str, allowed: Iterable[str], pa
     return flag(default, help_text, "LIST", several(one_of(names)), panel, words=lambda: names)
 
 
-def flags_of(kind: type, *names: str) -> dict[str, Flag]:
-    """Return the flags of a dataclass by field, or only these."""
-    found = {field.name: field.metadata[_KEY] for field in dataclasses.fields(kind) if _KEY in field.metadata}
-    return {name: found[name] for name in names or found}
+def flags_of(kind: type) -> dict[str, Flag]:
+    """Return the flags of a dataclass by field."""
+    return {field.name: field.metadata[_KEY] for field in dataclasses.fields(kind) if _KEY in field.metadata}
 
 
 def read(kind: type[_T], texts: Mapping[str, str]) -> _T:
@@ -113,6 +109,19 @@ def require_field(name: str, known: Collection[str]) -> None:
     if name not in known:
         near = [word for word in known if word.startswith(name) or name.startswith(word)] or difflib.get_close_matches(name, known, n=1)
         raise RequestError(f"there is no `{name}`", f"did you mean `{near[0]}`?" if near else f"allowed: {', '.join(known)}")
+
+
+def texts_of(values: Mapping[str, Any], flags: Mapping[str, Flag]) -> dict[str, str]:
+    """Return the texts of the fields that are given: not by None, nor a switch by False.
+
+    Raises RequestError for an unknown field, or a value that has no text.
+    """
+    texts = {}
+    for name, value in values.items():
+        require_field(name, flags)
+        if value is not None and (value is not False or flags[name].metavar):
+            texts[name] = text_of(value, name)
+    return texts
 
 
 def text_of(value: Any, name: str = "value") -> str:

@@ -35,7 +35,7 @@ from bench.spec import (
 from bench.tasks import DATA_VARIABLE
 from bench.tasks._info import choose
 from models.layers.options import option_text, read_options, split_choice
-from models.layers.shape import INPUTS, Shape
+from models.layers.shape import INPUTS
 
 CEILING, PROFILE = "ceiling", "profile"
 DEFAULT_ROUNDS, QUICK_ROUNDS = 20, 5
@@ -114,26 +114,10 @@ def parse_model(entry: str) -> ModelRequest:
     if name not in families and name not in variants:
         raise catalog.unknown("model", name, (*families, *variants), "bench list families")
     family = variants.get(name, name)
-    _require_words(family, settings)
     given = read_options(family, settings, catalog.options(family))
     options = tuple(sorted((key, _sorted_settings(value)) for key, value in given.items()))
     label = "+".join((name, *(f"{key}={option_text(value)}" for key, value in options)))
     return ModelRequest(name=label, family=family, options=options, variant=name if name in variants else "")
-
-
-def _require_words(family: str, settings: list[str]) -> None:
-    """Raise RequestError, naming the allowed words, for an option without its word.
-
-    Only the family's code knows the words of its options.
-    """
-    for option in catalog.options(family):
-        if isinstance(option.default, str) and (option.name in settings or f"{option.name}=" in settings):
-            try:
-                catalog.load("families", family).Config(
-                    shape=Shape(seq_len=17, width=64, depth=1, heads=2, ffn_width=256), **{option.name: ""}
-                )
-            except ValueError as error:
-                raise RequestError(f"{family}+{option.name}: {error}", f"write {family}+{option.name}={option.default}") from error
 
 
 def _sorted_settings(value: OptionValue) -> OptionValue:
@@ -172,7 +156,8 @@ def _names(kind: str) -> Callable[[], Sequence[str]]:
     return lambda: catalog.names(kind)
 
 
-def _model_names() -> Sequence[str]:
+def model_names() -> Sequence[str]:
+    """Return the names of the families and of the published variants."""
     return (*catalog.names("families"), *catalog.variants())
 
 
@@ -189,7 +174,7 @@ class Request:
     own_recipe: Recipe | None = None
     trains: bool = True
 
-    models: tuple[ModelRequest, ...] = flag((), MODELS_HELP, "LIST", several(parse_model), words=_model_names)
+    models: tuple[ModelRequest, ...] = flag((), MODELS_HELP, "LIST", several(parse_model), words=model_names)
     seq: tuple[int, ...] = flag((), SEQ_HELP, "LIST", several(whole_number(2)))
     metrics: tuple[str, ...] = flag(
         ("params", "flops", "latency", "memory"),
@@ -209,7 +194,9 @@ class Request:
     budget_scope: str = choice("all", "Parameters that the budget counts: all, or blocks.", "SCOPE", BUDGET_SCOPES, SIZE)
     depth: int = count(6, "Number of blocks.", SIZE, high=MAX_COUNT)
     width: int | None = count(None, "Set the width, in place of a budget; with params, ffn_width alone meets it.", SIZE)
-    heads: int | None = count(None, "Set the number of heads (default: the narrowest heads of 32 to 64 channels).", SIZE)
+    heads: int | None = count(
+        None, "Set the number of heads (default: heads of 32 to 64 channels, the narrowest that divide the width; else of about 32).", SIZE
+    )
     ffn_width: int | None = count(None, "Set the hidden width of the channel projection; needs a width without params.", SIZE)
 
     phase: tuple[str, ...] = choices(("infer",), "infer, train (a whole training step), or infer,train.", PHASES, WORKLOAD)

@@ -35,6 +35,8 @@ from models.layers.shape import Interface, Shape
 MAX_DEPTH_TRIED, MAX_BUDGETS_TRIED = 24, 20
 BUDGET_STEPS = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
 """Round budgets that a hint may suggest, times powers of ten."""
+SUGGESTED_WIDTHS = (64, 96, 128, 192, 256, 384, 512, 768, 1024)
+"""Widths that a hint may suggest: with heads of 32 channels."""
 OWN = "python"
 """The family of a user's own models."""
 MISSING = re.compile(r"missing \d+ required .*argument.*?: '(\w+)'")
@@ -285,7 +287,7 @@ def _families(request: Request, n: int) -> list[ModelSpec]:
 def suggested_flags(request: Request, n: int, budget: int) -> str:
     """Suggest flags with which every family has a size at this length.
 
-    They are the nearest depth and the nearest round budget, as alternatives; "" if none gives a size.
+    They are the nearest depth, the nearest round budget and a width, at which ffn_width may move further, as alternatives; "" if none gives a size.
     """
     own = request.depth
     depths = sorted((depth for depth in range(1, MAX_DEPTH_TRIED + 1) if depth != own), key=lambda depth: (abs(depth - own), depth))
@@ -295,7 +297,10 @@ def suggested_flags(request: Request, n: int, budget: int) -> str:
     steps = (round(step * 10**exponent) for exponent in range(3, 9) for step in BUDGET_STEPS)
     budgets = sorted((params for params in steps if params != budget and params > fixed), key=lambda params: abs(math.log(params / budget)))
     params = next((params for params in budgets[:MAX_BUDGETS_TRIED] if has_sizes(request, n, params)), None)
-    ways = {f"--depth {depth}": depth, f"--params {params_text(params or 0)}": params}
+    widths = (width for width in SUGGESTED_WIDTHS if fixed < budget and not request.width)
+    width = next((width for width in widths if has_sizes(replace(request, width=width), n, budget)), None)
+    own_budget = "" if "params" in request.typed else f" --params {params_text(budget)}"
+    ways = {f"--depth {depth}": depth, f"--params {params_text(params or 0)}": params, f"--width {width}{own_budget}": width}
     return " or ".join(way for way, works in ways.items() if works)
 
 

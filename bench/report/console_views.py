@@ -41,12 +41,12 @@ def require_page_folder(folder: Path) -> None:
         raise RequestError(f"{folder} is not empty and holds no report", "choose another `out`")
 
 
-def write_page(study: Study, folder: Path, *, every_figure: bool = False) -> Path:
+def write_page(study: Study, folder: Path) -> Path:
     """Write the report and return the page's path."""
     from bench.report.write import write_report
 
     with writing(folder):
-        write_report(study, folder, every_figure=every_figure)
+        write_report(study, folder)
     return folder / "report.html"
 
 

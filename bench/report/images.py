@@ -1,4 +1,4 @@
-"""Render figures as PNG, SVG or PDF bytes, reproducibly, and SVG for the inside of a page."""
+"""Render figures as PNG or SVG bytes, reproducibly, and SVG for the inside of a page."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from PIL import Image
 from bench.report.charts.style import GRID, INK, PAPER
 from bench.report.document import Document, FigureBlock
 
-FORMATS = ("png", "svg", "pdf")
 NUM_COLORS, NUM_HEATMAP_COLORS = 64, 256
 """Palette sizes of a PNG.
 
 64 colours suffice for lines, text and antialiasing, at a third of the size. A heatmap's colour scale would leave too few of them for text.
 """
 # a date would make files of equal data differ
-DATELESS: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "png": {}, "pdf": {"CreationDate": None}}
+DATELESS: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "png": {}}
 
 SVG, LINK = "http://www.w3.org/2000/svg", "{http://www.w3.org/1999/xlink}href"
 THEME = {INK: "var(--ink)", GRID: "var(--line)", PAPER: "var(--page)"}
@@ -54,7 +53,7 @@ def fix_layout(figure: Figure) -> None:
 def image_of(figure: Figure, form: str) -> bytes:
     """Return a figure as the bytes of a file.
 
-    `form` is one of FORMATS. Call inside `style.figure_style`.
+    `form`: png or svg. Call inside `style.figure_style`.
     """
     buffer = io.BytesIO()
     figure.savefig(buffer, format=form, metadata=DATELESS[form])

@@ -56,20 +56,17 @@ CLAIMS_CAPTION = (
 NO_CELLS = Paragraph(text="The plan holds no configurations.")
 
 
-def build_document(study: Study, *, every_figure: bool = False) -> Document:
-    """Build the page of a run, including its figures.
-
-    `every_figure` adds the heatmap of every trained model. Call inside `style.figure_style`.
-    """
+def build_document(study: Study) -> Document:
+    """Build the page of a run, including its figures. Call inside `style.figure_style`."""
     return Document(
         title=question_of(study.plan),
         subtitle=status_line(study),
         notice=_warning(study),
-        sections=_page(study, every_figure=every_figure),
+        sections=_page(study),
     )
 
 
-def _page(study: Study, *, every_figure: bool) -> tuple[Section, ...]:
+def _page(study: Study) -> tuple[Section, ...]:
     """Return the visible sections, then the folded ones that have anything to show."""
     rows, figures = explorer_data(study.frame), tuple(draw_figures(study))
     visible = {
@@ -93,7 +90,7 @@ def _page(study: Study, *, every_figure: bool) -> tuple[Section, ...]:
         "Accuracy at equal epochs, training FLOPs and time": equal_budget_blocks(study, drawn={figure.name for figure in figures}),
         "Learning-rate search": search_blocks(study),
         "Fitted curves": fits_blocks(study.records, study.plan),
-        "Learned weights": weights_blocks(study.records, study.plan, every_figure=every_figure),
+        "Learned weights": weights_blocks(study.records, study.plan),
         "Skipped, failed and unstable": _problems(study),
         "Can this machine be trusted?": _trust(study),
         "Method": how_numbers_were_made(study),

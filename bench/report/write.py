@@ -11,7 +11,7 @@ from bench.analysis.study import Study
 from bench.files import write_bytes
 from bench.report.charts.style import figure_style
 from bench.report.html import to_html
-from bench.report.images import FORMATS, images_of
+from bench.report.images import images_of
 from bench.report.markdown import to_markdown
 from bench.report.page import brief, build_document
 from bench.report.sections.ablation import effects_json
@@ -22,20 +22,18 @@ EMBEDDED, STORED = "svg", "png"
 """Figure formats: inside report.html, and as files beside report.md."""
 
 
-def write_report(study: Study, folder: Path, *, every_figure: bool = False) -> list[Path]:
+def write_report(study: Study, folder: Path) -> list[Path]:
     """Write the report into `folder`, creating it if missing; return all paths.
 
-    Writes report.md, report.html, verdicts.json, figures/*.png, and effects.json for runs with variants. `every_figure` adds figures as SVG
-    and PDF, and the heatmap of every trained model. Equal data give equal bytes.
+    Writes report.md, report.html, verdicts.json, figures/*.png, and effects.json for runs with variants. Equal data give equal bytes.
     """
     with figure_style():
-        document = build_document(study, every_figure=every_figure)
-        images = images_of(document, FORMATS if every_figure else (EMBEDDED, STORED))
+        document = build_document(study)
+        images = images_of(document, (EMBEDDED, STORED))
     vectors = {name: content for (name, kind), content in images.items() if kind == EMBEDDED}
     figures = folder / "figures"
     figures.mkdir(parents=True, exist_ok=True)
-    stored = {name: content for name, content in images.items() if every_figure or name[1] == STORED}
-    written = [_write(figures / f"{name}.{form}", content) for (name, form), content in stored.items()]
+    written = [_write(figures / f"{name}.{STORED}", content) for (name, form), content in images.items() if form == STORED]
     if study.effects:
         written.insert(0, _write(folder / "effects.json", _json_bytes({"run": study.name, "effects": effects_json(study.effects)})))
     written.insert(0, _write(folder / "verdicts.json", _json_bytes({**verdicts_json(study), **peer_json(study)})))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
@@ -36,10 +36,6 @@ class RequestError(ValueError):
     @property
     def hint(self) -> str:
         return as_flags(self.marked_hint)
-
-    def shown_by(self, show: Callable[[str], str]) -> RequestError:
-        """Return the error with its texts as `show` writes their fields."""
-        return RequestError(show(self.message), show(self.marked_hint))
 
 
 def as_flags(text: str) -> str:

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from bench.cli import UsageError
-from bench.commands.options import RunOptions
-from bench.planning.fields import flags_of, read
-from bench.planning.request import Request, checked
+from bench.commands.options import flags_of_command, objects_of
+from bench.commands.plan import plan_to_run
+from bench.planning.fields import texts_of
+from bench.planning.request import checked
 from bench.spec import RequestError
 from tests.docs.command_line import commands, page
 from tests.docs.fill import ROOT
@@ -57,9 +58,8 @@ def parse(name: str, words: list[str]) -> None:
     words = [PLACEHOLDERS.get(word, word) for word in words]
     words, compared = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, [])
     given = commands()[name].make_context(f"bench {name}", [*words]).params
-    texts = {field: "true" if text is True else text for field, text in given.items() if text not in (None, False)}
-    request = read(Request, {field: text for field, text in texts.items() if field in flags_of(Request)})
-    read(RunOptions, {field: text for field, text in texts.items() if field in flags_of(RunOptions)})
+    flags = flags_of_command(name)
+    request = objects_of(plan_to_run, texts_of({field: given[field] for field in flags}, flags))["request"]
     require([word for word in words if word.startswith("results/2") and not list(ROOT.glob(word))], [])
     if compared:
         parse("run", compared)

@@ -242,8 +242,8 @@ def test_the_listing_prefers_a_run_of_all_parts(tmp_path: Path, monkeypatch: pyt
         (("ablate", "sequence_lenght"), "did you mean sequence_length?"),
         (("ablate", "headline", "--quick", "--seeds", "2"), "--seeds is for training, but headline trains nothing here"),
         (("ablate", "sequence_length", "--rounds", "many"), "wrong value of --rounds"),
-        (("ablate", "scale", "--all"), "--all answers every question, including scale"),
-        (("ablate", "--all", "--out", "x"), "--out names the folder of one run, but --all makes several"),
+        (("ablate", "scale", "--all"), "--all answers every question, so the question scale cannot be added"),
+        (("ablate", "--all", "--out", "x"), "--all answers every question, so --out cannot be added"),
     ],
 )
 def test_a_wrong_question_is_one_line(arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:

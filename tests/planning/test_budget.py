@@ -200,8 +200,14 @@ def test_heads_are_canonical_or_else_the_nearest() -> None:
     [
         ("gmlp", 1025, 1_000_000, {}, "length-dependent weights of 6 blocks alone (6,309,900 at n = 1025)"),
         ("vit", 17, 300_000, {"heads": 1}, "2 heads or more, not 1"),
-        ("vit", 257, 8_000_000, {"heads": 2}, "no width and ffn_width at depth 6 come within 0.5% of 8,000,000"),
-        ("vit", 17, 10_000, {"width": 64}, "no ffn_width at width 64 and depth 6 come within 0.5% of 10,000"),
+        (
+            "vit",
+            257,
+            8_000_000,
+            {"heads": 2},
+            "at depth 6 no width with an ffn_width of 3 to 5 times the width comes within 0.5% of 8,000,000",
+        ),
+        ("vit", 17, 10_000, {"width": 64}, "at depth 6 and width 64 no ffn_width of 2 to 8 times the width comes within 0.5% of 10,000"),
         ("vit", 17, 300_000, {"width": 64, "heads": 3}, "at width 64: width must be a multiple of heads: 64 is not a multiple of 3"),
     ],
 )

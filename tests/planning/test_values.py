@@ -59,8 +59,10 @@ def test_an_error_names_fields_as_the_surface_does_and_survives_a_process() -> N
             "--accuracy-seq 65 is not among --seq 17,33",
             "try --fail-if 'latency_ms>1.05' or leave --seq out",
         )
-        shown = same.shown_by(as_keywords)
-        assert (str(shown), shown.hint) == ("accuracy_seq=65 is not among seq=[17, 33]", 'try fail_if="latency_ms>1.05" or leave seq= out')
+        assert (as_keywords(same.message), as_keywords(same.marked_hint)) == (
+            "accuracy_seq=65 is not among seq=[17, 33]",
+            'try fail_if="latency_ms>1.05" or leave seq= out',
+        )
 
 
 @given(number=st.builds(lambda digits, power: digits * 10**power, st.integers(1, 999), st.integers(0, 8)))

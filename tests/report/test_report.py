@@ -78,28 +78,26 @@ def study(make_data: MakeData) -> Study:
 def report(study: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A full report's folder."""
     folder = tmp_path_factory.mktemp("report")
-    written = write_report(study, folder, every_figure=True)
+    written = write_report(study, folder)
     assert [path.name for path in written[:2]] == ["report.md", "report.html"]
     assert sorted(path for path in folder.rglob("*") if path.is_file()) == sorted(written)
     return folder
 
 
-def test_every_figure_of_the_page_is_a_file_in_each_form(report: Path) -> None:
+def test_every_figure_of_the_page_is_a_file(report: Path) -> None:
     names = re.findall(r'<figure id="([^"]+)">', (report / "report.html").read_text())
     assert 0 < len(names) <= MAX_FIGURES
-    assert {path.name for path in (report / "figures").iterdir()} == {f"{name}.{kind}" for name in names for kind in ("pdf", "png", "svg")}
+    assert {path.name for path in (report / "figures").iterdir()} == {f"{name}.png" for name in names}
     assert all(path.stat().st_size > 1000 for path in (report / "figures").iterdir())
 
 
-def test_equal_data_give_equal_bytes_and_by_default_each_figure_is_written_once(make_data: MakeData, tmp_path: Path) -> None:
-    """As the same PNG as among all forms; the page holds the same figures."""
-    write_report(make_data(models=["gmlp", "vit"], lengths=[17, 65], metrics=["params", "latency"]), tmp_path)
-    images = {path.name: path.read_bytes() for path in (tmp_path / "figures").iterdir()}
-    assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".png"}
-    write_report(make_data(models=["gmlp", "vit"], lengths=[17, 65], metrics=["params", "latency"]), tmp_path / "all", every_figure=True)
-    assert images == {path.name: path.read_bytes() for path in (tmp_path / "all" / "figures").glob("*.png")}
-    for name in ("report.md", "report.html", "verdicts.json"):
-        assert (tmp_path / name).read_bytes() == (tmp_path / "all" / name).read_bytes()
+def test_equal_data_give_equal_bytes(make_data: MakeData, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        write_report(make_data(models=["gmlp", "vit"], lengths=[17, 65], metrics=["params", "latency"]), folder)
+    names = {path.relative_to(first) for path in first.rglob("*.*")}
+    assert names == {path.relative_to(second) for path in second.rglob("*.*")}
+    assert all((first / name).read_bytes() == (second / name).read_bytes() for name in names)
 
 
 def test_a_stored_figure_keeps_its_colours(report: Path) -> None:
@@ -247,7 +245,7 @@ def test_what_cannot_be_written_leaves_no_half_file(make_data: MakeData, tmp_pat
     (tmp_path / "report.html").mkdir()
     with pytest.raises(OSError, match=r"report\.html"):
         write_report(make_data(models=["vit"], lengths=[17], metrics=[]), tmp_path)
-    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix not in (".json", ".md", ".pdf", ".png", ".svg")]
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix not in (".json", ".md", ".png")]
 
 
 @pytest.mark.usefixtures("without_figures")

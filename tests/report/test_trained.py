@@ -18,7 +18,7 @@ from bench.report.charts.style import INK, figure_style
 from bench.report.document import Block, FigureBlock, Paragraph, TableBlock
 from bench.report.images import image_of
 from bench.report.sections import trained
-from bench.report.sections.trained import FEW_VIEWS, draw_mixing, mixing_table, mixing_views, weights_blocks
+from bench.report.sections.trained import MAX_VIEWS, draw_mixing, mixing_table, mixing_views, weights_blocks
 from bench.spec import Outcome, Plan, PlannedCell, Record
 from bench.training.weight_maps import LayerMixing, TokenLayout, encode_mixing, reduce_layer
 from tests.made_jobs import training_record
@@ -81,7 +81,8 @@ def record_of(planned: PlannedCell, plan: Plan, states: States, layout: TokenLay
 
 
 @pytest.fixture
-def section() -> tuple[Block, ...]:
+def section(monkeypatch: pytest.MonkeyPatch) -> tuple[Block, ...]:
+    monkeypatch.setattr(trained, "MAX_VIEWS", 3)
     cells = cell_of("gmlp"), cell_of("vit")
     plan = plan_of(*cells)
     return weights_blocks([record_of(cells[0], plan, gating()), record_of(cells[1], plan, attention())], plan)
@@ -103,15 +104,14 @@ LENGTHS = (17, 26, 37, 50)
 """A class token and a grid."""
 
 
-def test_by_default_a_few_are_drawn_and_the_table_has_all() -> None:
+def test_a_few_are_drawn_and_the_table_has_all() -> None:
     cells = [cell_of("gmlp", num_tokens) for num_tokens in LENGTHS]
     plan = plan_of(*cells)
     records = [record_of(cell, plan, gating()) for cell in cells]
-    few, every = (weights_blocks(records, plan, every_figure=chosen) for chosen in (False, True))
-    assert [block.name for block in figure_blocks(few)] == [block.name for block in figure_blocks(every)][:FEW_VIEWS]
-    assert [block for block in few if isinstance(block, TableBlock)] == [b for b in every if isinstance(b, TableBlock)]
-    assert few[-1] == Paragraph(text="2 more heatmaps: bench report RUN --figures all.")
-    assert len(figure_blocks(every)) == 4
+    section = weights_blocks(records, plan)
+    (table,) = (block.table for block in section if isinstance(block, TableBlock))
+    assert (len(figure_blocks(section)), len(table.rows)) == (MAX_VIEWS, len(LENGTHS))
+    assert section[-1] == Paragraph(text="Not drawn: 2 more; the table has all.")
 
 
 def test_a_stored_heatmap_keeps_dark_text_beside_its_colours() -> None:
@@ -209,17 +209,6 @@ def test_titles_and_captions_say_what_the_matrices_hold() -> None:
     assert "shift invariance 0." in block.title
     assert block.title.endswith("1.000 trained, 0.188 for noise")
     assert f"100 % of the trained weight lies within 1 token of the diagonal, {100 * local.mean():.1f} % if spread evenly." in block.caption
-
-
-def test_only_so_many_models_are_drawn_and_the_others_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trained, "MAX_MODELS", 1)
-    cells = cell_of("gmlp"), cell_of("vit")
-    plan = plan_of(*cells)
-    section = weights_blocks([record_of(cells[0], plan, gating()), record_of(cells[1], plan, attention())], plan)
-    assert [block.title.partition(":")[0] for block in figure_blocks(section)] == ["gMLP's spatial gating"]
-    last = section[-1]
-    assert isinstance(last, Paragraph)
-    assert last.text.startswith("Not drawn (too many models): vit, n = 17")
 
 
 def test_without_a_grid_there_is_one_measure() -> None:

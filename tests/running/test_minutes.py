@@ -200,13 +200,13 @@ def test_the_command_says_what_is_left_and_goes_on(
         patch.setattr(Stop, "left_s", lambda _: 1000.0 if len(ran) < 4 else 0.0)
         assert answered((*WORDS, "--minutes", "5", "--on", "inline")) == 75
         said = capsys.readouterr().err
-    assert "5 minutes are up: " in said
+    assert "time is up, after 5 min" in said
     assert "the same command goes on" in said
     assert "write it with: bench report results/" in said
     (folder,) = (tmp_path / "results").iterdir()
     assert (folder / "table.csv").exists()
     assert answered((*WORDS, "--minutes", "5", "--on", "inline")) == 0
-    assert "minutes are up" not in capsys.readouterr().err
+    assert "time is up" not in capsys.readouterr().err
     assert list((tmp_path / "results").iterdir()) == [folder]
     assert (tmp_path / "reports" / folder.name / "report.md").exists()
 

@@ -65,8 +65,6 @@ SETTINGS: dict[str, Any] = {
     "svg.fonttype": "none",
     # a fixed salt gives equal data equal bytes
     "svg.hashsalt": HASH_SALT,
-    # TrueType, which journals require
-    "pdf.fonttype": 42,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -22,9 +23,8 @@ from bench.training.weight_maps import MEASURES, POSITIONS, STATES, Mixing, deco
 
 Found = TypeVar("Found")
 MAX_LAYERS = 4
-MAX_MODELS = 8
-FEW_VIEWS = 2
-"""Number of heatmaps in a report by default."""
+MAX_VIEWS = 2
+"""Number of heatmaps in a report."""
 PLACES = {"line": "along the line", "grid": "on the grid"}
 INTRODUCTION = (
     "How each trained model (its first seed) passes information between tokens. Row i, column j: how much of token j reaches token i. "
@@ -54,22 +54,18 @@ class View:
         return f"{self.model}, {self.place}"
 
 
-def weights_blocks(records: Sequence[Record], plan: Plan, *, every_figure: bool = True) -> tuple[Block, ...]:
+def weights_blocks(records: Sequence[Record], plan: Plan) -> tuple[Block, ...]:
     """Show the mixing of trained models; () if none was recorded.
 
-    A table covers all models. Heatmaps cover a few matrices or, with `every_figure`, the first `MAX_MODELS` models. Call inside
-    `style.figure_style`.
+    A table covers all models, heatmaps the first `MAX_VIEWS` matrices. Call inside `style.figure_style`.
     """
     views = mixing_views(records, plan)
     if not views:
         return ()
-    models = list(dict.fromkeys(view.label for view in views.values()))
-    drawable = {name: view for name, view in views.items() if view.label in models[:MAX_MODELS]}
-    drawn = dict(list(drawable.items())[: None if every_figure else FEW_VIEWS])
-    notes = [f"{len(drawable) - len(drawn)} more heatmaps: bench report RUN --figures all."] if len(drawn) < len(drawable) else []
-    notes += [f"Not drawn (too many models): {'; '.join(models[MAX_MODELS:])}."] if models[MAX_MODELS:] else []
-    figures = (_figure_block(name, view) for name, view in drawn.items())
-    return (Paragraph(text=INTRODUCTION), *_overview(list(views.values())), *figures, *(Paragraph(text=note) for note in notes))
+    figures = (_figure_block(name, view) for name, view in itertools.islice(views.items(), MAX_VIEWS))
+    num_left = len(views) - MAX_VIEWS
+    notes = [Paragraph(text=f"Not drawn: {num_left} more; the table has all.")] if num_left > 0 else []
+    return (Paragraph(text=INTRODUCTION), *_overview(list(views.values())), *figures, *notes)
 
 
 def mixing_views(records: Sequence[Record], plan: Plan) -> dict[str, View]:
