@@ -100,7 +100,7 @@ def counted(config: Outside) -> Counted:
 def _count(config: Outside) -> Counted:
     with torch.device("meta"):
         model, data, samples = build(config).eval(), sample_of(config), sample_of(config, SAMPLES)
-    with _AttentionCalls() as calls:
+    with AttentionCalls() as calls:
         found = count_with_torch(model, data)
     with torch.device("meta"), torch.no_grad():
         answers = model(samples)
@@ -156,13 +156,16 @@ def build_on_device(build: Callable[[], nn.Module]) -> nn.Module:
         return build().to("meta")
 
 
-class _AttentionCalls(TorchFunctionMode):
-    """Detects calls of `scaled_dot_product_attention`, including torch's own attention layer's."""
+class AttentionCalls(TorchFunctionMode):
+    """Detects calls of `scaled_dot_product_attention`, including torch's own attention layer's, and whether they pass a mask."""
 
-    found = False
+    found = masked = False
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         keywords = kwargs or {}
-        fuses = function is F.multi_head_attention_forward and not keywords.get("need_weights", True)
-        self.found = self.found or fuses or function is F.scaled_dot_product_attention
+        if function is F.scaled_dot_product_attention:
+            self.found = True
+            self.masked = self.masked or (args[3] if len(args) > 3 else keywords.get("attn_mask")) is not None
+        elif function is F.multi_head_attention_forward:
+            self.found = self.found or not keywords.get("need_weights", True)
         return function(*args, **keywords)
