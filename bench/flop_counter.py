@@ -8,12 +8,12 @@ counters leave them out, and they are counted apart from the operators that ran.
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from math import prod
 from typing import Any
 
@@ -54,7 +54,7 @@ _HARMLESS_FFT = re.compile(r"_(?:r?fftfreq|i?fftshift)$|_cufft_")
 """Operators with `fft` in their name that transform nothing."""
 _TRANSPARENT_NAMESPACES = ("aten", "prim", "prims")
 _FITTED, _CHECKED = (2, 4, 6), 16
-"""Small lengths at which a stepwise reference is counted.
+"""Small lengths at which a stepwise reference is counted, the first ones two apart.
 
 One is added to each if n is odd: FLOPs may depend on n // 2, so all lengths share the parity of n.
 """
@@ -147,28 +147,23 @@ def count_at(n: int, count: Callable[[int], int], *, stepwise: bool) -> int:
 
     `count(length)` counts the reference at any length. A stepwise reference processes one token after another, too slowly to be
     counted at large n. Its FLOPs are then a polynomial of degree two, fitted at three small lengths, checked at a fourth and
-    evaluated at n. Raises CountError if the fourth count does not fit or the value at n is not an integer.
+    evaluated at n. Raises CountError if the fourth count does not fit.
     """
     lengths = [length + n % 2 for length in (*_FITTED, _CHECKED)]
     if not stepwise or n <= lengths[-1]:
         return count(n)
-    *fitted, checked = ((length, count(length)) for length in lengths)
-    expected = _interpolate(fitted, checked[0])
-    if expected != checked[1]:
-        counts = ", ".join(f"{flops} at seq_len {length}" for length, flops in (*fitted, checked))
-        raise CountError(f"FLOPs of a stepwise reference are not a polynomial of degree two in seq_len: {counts}; expected {expected}")
-    found = _interpolate(fitted, n)
-    if found.denominator != 1:
-        raise CountError(f"FLOPs of a stepwise reference at seq_len {n} must be a whole number, not {found}")
-    return found.numerator
+    first, second, third, checked = counts = [count(length) for length in lengths]
 
+    def at(length: int) -> int:  # by Newton's forward differences
+        steps = (length - lengths[0]) // 2
+        return first + steps * (second - first) + steps * (steps - 1) // 2 * (third - 2 * second + first)
 
-def _interpolate(points: Sequence[tuple[int, int]], n: int) -> Fraction:
-    """Evaluate the polynomial through the points at n (Lagrange)."""
-    return sum(
-        (value * prod((Fraction(n - other, at - other) for other, _ in points if other != at), start=Fraction(1)) for at, value in points),
-        start=Fraction(0),
-    )
+    if at(lengths[-1]) != checked:
+        found = ", ".join(f"{flops} at seq_len {length}" for length, flops in zip(lengths, counts, strict=True))
+        raise CountError(
+            f"FLOPs of a stepwise reference are not a polynomial of degree two in seq_len: {found}; expected {at(lengths[-1])}"
+        )
+    return at(n)
 
 
 @contextlib.contextmanager
@@ -255,16 +250,12 @@ def _sizes(value: Any) -> list[int]:
     return sizes
 
 
-def _matmul_macs(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:
-    """Count every entry of the product as one sum.
+def _product_macs(inputs: Sequence[Any], outputs: Sequence[Any], left: int = 0) -> int:
+    """Count every entry of the product as one sum; `left`: place of its left operand.
 
     fvcore's own formula counts `W @ v` once, whatever the batch of v.
     """
-    return prod(_sizes(outputs[0])) * _sizes(inputs[0])[-1]
-
-
-def _baddbmm_macs(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:
-    return prod(_sizes(outputs[0])) * _sizes(inputs[1])[-1]
+    return prod(_sizes(outputs[0])) * _sizes(inputs[left])[-1]
 
 
 def _attention_macs(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:
@@ -310,8 +301,8 @@ def _einsum_macs(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:
 
 
 _HANDLES = {
-    "aten::matmul": _matmul_macs,
-    "aten::baddbmm": _baddbmm_macs,
+    "aten::matmul": _product_macs,
+    "aten::baddbmm": functools.partial(_product_macs, left=1),
     "aten::einsum": _einsum_macs,
     "aten::scaled_dot_product_attention": _attention_macs,
     "aten::linalg_solve_triangular": lambda inputs, outputs: _solve_macs(_sizes(outputs[0]), left=inputs[3].toIValue()),

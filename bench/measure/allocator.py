@@ -25,9 +25,9 @@ def keep_freed_memory() -> bool:
 
     All blocks then come from the heap, which only grows, and freed blocks are reused. Returns False under any other allocator.
     """
-    library = _c_library()
-    if library is None or allocator_name() != GLIBC:
+    if allocator_name() != GLIBC:
         return False
+    library = ctypes.CDLL(None)
     # both calls must run: an untrimmed heap does not help blocks that are mapped one by one
     kept = all([library.mallopt(M_MMAP_MAX, NO_MMAP), library.mallopt(M_TRIM_THRESHOLD, NEVER_TRIM)])
     _keeping.append(kept)
@@ -45,13 +45,9 @@ def allocator_name() -> str:
 
     Examples: libc.so.6, libjemalloc.so.2.
     """
-    library = _c_library()
-    if library is None or not hasattr(library, "dladdr") or not hasattr(library, "malloc"):
-        return ""
-    found = _Symbol()
-    if not library.dladdr(ctypes.cast(library.malloc, ctypes.c_void_p), ctypes.byref(found)) or not found.file:
-        return ""
-    return Path(found.file.decode(errors="replace")).name
+    library, found = ctypes.CDLL(None), _Symbol()
+    known = library.dladdr(ctypes.cast(library.malloc, ctypes.c_void_p), ctypes.byref(found)) and found.file
+    return Path(found.file.decode(errors="replace")).name if known else ""
 
 
 def fault_counter() -> Callable[[], int] | None:
@@ -75,10 +71,3 @@ class _Symbol(ctypes.Structure):
         ("name", ctypes.c_char_p),
         ("address", ctypes.c_void_p),
     )
-
-
-def _c_library() -> ctypes.CDLL | None:
-    try:
-        return ctypes.CDLL(None)
-    except (OSError, TypeError):  # this system cannot open its process as a library
-        return None

@@ -34,11 +34,7 @@ BYTES = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 def cpu_facts() -> dict[str, Any]:
     """Describe the first processor; hidden facts are None."""
-    try:
-        text = CPUINFO.read_text(errors="replace")
-    except OSError:
-        text = ""
-    found = facts_in(text)
+    found = facts_in(CPUINFO.read_text(errors="replace") if CPUINFO.exists() else "")
     caps = [f"{name}={value}" for end in CAPS for name, value in sorted(os.environ.items()) if name.endswith(end) and value]
     if found["cpu_type"] and caps:
         found["cpu_type"] += f", {', '.join(caps)}"
@@ -48,57 +44,43 @@ def cpu_facts() -> dict[str, Any]:
 def facts_in(cpuinfo: str) -> dict[str, Any]:
     """Parse the first processor's facts from the text of /proc/cpuinfo.
 
-    On ARM, implementer, part and revision stand for family, model and stepping.
+    On ARM, implementer, part and revision stand for family, model and stepping. The type is None if any part is hidden. Example: `AMD EPYC family 26
+    model 2 stepping 1 (avx2, avx512f)`.
     """
-    fields = _fields(cpuinfo)
-    model = fields.get("model name") or platform.processor() or platform.machine()
-    flags = fields.get("flags") or fields.get("Features")
-    found = {
-        "cpu_model": model,
-        "cpu_family": _number(fields.get("cpu family")) or fields.get("CPU implementer"),
-        "cpu_model_number": _number(fields.get("model")) if "cpu family" in fields else fields.get("CPU part"),
-        "cpu_stepping": _number(fields.get("stepping")) if "cpu family" in fields else _arm_revision(fields),
-        "cpu_microcode": fields.get("microcode"),
-        "cpu_flags": sorted(VECTOR_FLAGS.intersection(flags.split())) if flags else None,
-    }
-    return {**found, "cpu_type": _type(found)}
-
-
-def _type(facts: Mapping[str, Any]) -> str | None:
-    """Name the CPU type; None if any part is hidden.
-
-    Example: `AMD EPYC family 26 model 2 stepping 1 (avx2, avx512f)`.
-    """
-    family, model, stepping, flags = (facts[name] for name in ("cpu_family", "cpu_model_number", "cpu_stepping", "cpu_flags"))
-    if None in (family, model, stepping, flags):
-        return None
-    vectors = f" ({', '.join(flags)})" if flags else ""
-    return f"{facts['cpu_model']} family {family} model {model} stepping {stepping}{vectors}"
-
-
-def _fields(cpuinfo: str) -> dict[str, str]:
-    """Return the known fields of the first processor.
-
-    The first value of a name counts: after the last processor, some ARM kernels append fields that all share.
-    """
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for line in cpuinfo.splitlines():
-        name, _, value = (part.strip() for part in line.partition(":"))
+        field, _, value = (part.strip() for part in line.partition(":"))
         if value.lower() not in UNKNOWN:
-            found.setdefault(name, value)
-    return found
+            fields.setdefault(field, value)  # the first processor's: after the last one, some ARM kernels append fields that all share
+    name = fields.get("model name") or platform.processor() or platform.machine()
+    family, model, stepping = (_number(fields.get(field)) for field in ("cpu family", "model", "stepping"))
+    if "cpu family" not in fields:
+        family, model, stepping = fields.get("CPU implementer"), fields.get("CPU part"), _arm_revision(fields)
+    flags = fields.get("flags") or fields.get("Features")
+    vectors = sorted(VECTOR_FLAGS.intersection(flags.split())) if flags else None
+    listed = f" ({', '.join(vectors)})" if vectors else ""
+    return {
+        "cpu_model": name,
+        "cpu_family": family,
+        "cpu_model_number": model,
+        "cpu_stepping": stepping,
+        "cpu_microcode": fields.get("microcode"),
+        "cpu_flags": vectors,
+        "cpu_type": None
+        if None in (family, model, stepping, vectors)
+        else f"{name} family {family} model {model} stepping {stepping}{listed}",
+    }
 
 
-def _number(text: str | None) -> int | None:
+def _number(text: str | None) -> int | str | None:
     return int(text) if text and text.isdigit() else None
 
 
 def _arm_revision(fields: Mapping[str, str]) -> str | None:
     """Write variant 0x3 and revision 1 as Arm does: `r3p1`."""
-    variant, revision = fields.get("CPU variant"), _number(fields.get("CPU revision"))
     try:
-        return None if variant is None or revision is None else f"r{int(variant, 16)}p{revision}"
-    except ValueError:
+        return f"r{int(fields['CPU variant'], 16)}p{int(fields['CPU revision'])}"
+    except (KeyError, ValueError):
         return None
 
 

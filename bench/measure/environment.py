@@ -11,7 +11,6 @@ import io
 import itertools
 import os
 import platform
-import time
 import tokenize
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
@@ -53,7 +52,7 @@ def inspect_environment(*, threads: int, device: str) -> dict[str, Any]:
         "num_cores": num_cores(),
         "threads": threads,
         "allocator": f"{allocator_name() or 'unknown'}, {KEEP}",
-        "memory_bytes": _memory_line("MemTotal"),
+        "memory_bytes": _memory().total,
         "memory_available_bytes": available_memory_bytes(),
         "cpu_governor": _first_line(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
         "load": load(),
@@ -113,43 +112,37 @@ def boot() -> str | None:
     return hashlib.sha256(found.encode()).hexdigest()[:8] if found else None
 
 
-def load() -> float | None:
-    """Return the one-minute load average in processes; None if unknown."""
-    try:
-        return round(os.getloadavg()[0], 2)
-    except OSError:
-        return None
+def load() -> float:
+    """Return the one-minute load average in processes."""
+    return round(os.getloadavg()[0], 2)
 
 
-def available_memory_bytes() -> int | None:
-    """Return the available memory in bytes, within the control group's limit.
-
-    None if neither is known.
-    """
-    limits = [limit for limit in (_memory_line("MemAvailable"), _control_group_headroom()) if limit is not None]
-    return min(limits, default=None)
+def available_memory_bytes() -> int:
+    """Return the available memory in bytes, within the control group's limit."""
+    limit, used = (_first_line(Path("/sys/fs/cgroup") / name) for name in ("memory.max", "memory.current"))
+    found: int = _memory().available
+    return min(found, max(0, int(limit) - int(used))) if limit and used and limit.isdigit() else found
 
 
-def busy_cores(seconds: float = BUSY_WINDOW_S) -> float | None:
-    """Return the processor time used by others, in cores.
+def _memory() -> Any:
+    import psutil
 
-    Measured while this process sleeps for `seconds`. None if the system does not report it.
-    """
-    before = _processor_ticks()
-    time.sleep(seconds)
-    after = _processor_ticks()
-    if before is None or after is None or after[1] <= before[1]:
-        return None
-    idle, total = after[0] - before[0], after[1] - before[1]
-    return round((1 - idle / total) * (os.cpu_count() or 1), 2)
+    return psutil.virtual_memory()
+
+
+def busy_cores(seconds: float = BUSY_WINDOW_S) -> float:
+    """Return the processor time used by others, in cores. Measured while this process sleeps for `seconds`."""
+    import psutil
+
+    return round(float(psutil.cpu_percent(seconds)) / 100 * (os.cpu_count() or 1), 2)
 
 
 GPU_FACTS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "gpu": lambda nvml, gpu: _text(nvml.nvmlDeviceGetName(gpu)),
+    "gpu": lambda nvml, gpu: nvml.nvmlDeviceGetName(gpu),
     "gpu_count": lambda nvml, _: nvml.nvmlDeviceGetCount(),
     "gpu_processes": lambda nvml, gpu: sum(p.pid != os.getpid() for p in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)),
     "gpu_memory_bytes": lambda nvml, gpu: int(nvml.nvmlDeviceGetMemoryInfo(gpu).total),
-    "gpu_driver": lambda nvml, _: _text(nvml.nvmlSystemGetDriverVersion()),
+    "gpu_driver": lambda nvml, _: nvml.nvmlSystemGetDriverVersion(),
     "gpu_capability": lambda nvml, gpu: ".".join(map(str, nvml.nvmlDeviceGetCudaComputeCapability(gpu))),
     "gpu_cores": lambda nvml, gpu: nvml.nvmlDeviceGetNumGpuCores(gpu),
     "gpu_clock_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
@@ -162,8 +155,8 @@ GPU_FACTS: Mapping[str, Callable[[Any, Any], Any]] = {
     "gpu_ecc": lambda nvml, gpu: bool(nvml.nvmlDeviceGetEccMode(gpu)[0]),
     "gpu_persistence": lambda nvml, gpu: bool(nvml.nvmlDeviceGetPersistenceMode(gpu)),
     "gpu_compute_mode": lambda nvml, gpu: nvml.nvmlDeviceGetComputeMode(gpu),
-    "cuda_version": lambda _, __: _torch_cuda_version(),
-    "cudnn_version": lambda _, __: _torch_cudnn_version(),
+    "cuda_version": lambda *_: _torch().version.cuda,
+    "cudnn_version": lambda *_: _torch().backends.cudnn.version(),
 }
 """Queries for the first visible GPU, by name of the fact.
 
@@ -172,13 +165,13 @@ Clocks are in MHz, power in watts; throttle reasons and compute mode are NVML's 
 MILLI = 1000.0
 
 
-def gpu_facts(names: Collection[str] = tuple(GPU_FACTS)) -> dict[str, Any]:
-    """Return the named GPU_FACTS of the first visible GPU.
+def gpu_facts() -> dict[str, Any]:
+    """Return the GPU_FACTS of the first visible GPU.
 
     A fact is None if the GPU does not report it, as in some virtual machines. Without a GPU all are None.
     """
     with visible_gpu() as query:
-        return {name: query(name) for name in names}
+        return {name: query(name) for name in GPU_FACTS}
 
 
 @contextlib.contextmanager
@@ -194,10 +187,9 @@ def visible_gpu() -> Iterator[Callable[[str], Any]]:
     except Exception:  # no library, no driver or no permission: in each case no GPU can be queried
         yield lambda _: None
         return
-    try:
+    gpu = None
+    with contextlib.suppress(pynvml.NVMLError):
         gpu = _first_visible_gpu(pynvml)
-    except pynvml.NVMLError:
-        gpu = None
 
     def query(name: str) -> Any:
         with contextlib.suppress(pynvml.NVMLError, AttributeError):  # refused by the GPU, or absent from this version of NVML
@@ -230,13 +222,12 @@ def code_facts() -> dict[str, Any]:
     GMLP_BENCH_REVISION names the revision of a copy, whatever git says there. Without it and without git, the file REVISION beside the packages does.
     In both cases `git_dirty` is None.
     """
-    folder = Path(bench.__file__).resolve().parent.parent
+    folder = program_folder()
     revision, dirty = os.environ.get("GMLP_BENCH_REVISION", "").strip() or None, None
-    if revision is None:
-        revision, status = _git(folder, "rev-parse", "HEAD"), _git(folder, "status", "--porcelain", "--", "bench", "models", "ablations")
-        dirty = bool(status) if status is not None else None
-    if revision is None:
-        revision = (_first_line(folder / "REVISION") or "").strip() or None
+    if not revision and (revision := _git(folder, "rev-parse", "HEAD")):
+        status = _git(folder, "status", "--porcelain", "--", "bench", "models", "ablations")
+        dirty = None if status is None else bool(status)
+    revision = revision or _first_line(folder / "REVISION")
     short = f"+{revision[:10]}" if revision else ""
     return {
         "git_revision": revision,
@@ -250,16 +241,20 @@ def work_version() -> str:
 
     The code is TIMED_CODE without comments and docstrings. The hash has 16 hexadecimal digits.
     """
-    folder = Path(bench.__file__).resolve().parent.parent
-    return hash_of(folder, {path for pattern in TIMED_CODE for path in folder.glob(pattern)}, str(_version("torch")))
+    return hash_of({path for pattern in TIMED_CODE for path in program_folder().glob(pattern)}, str(_version("torch")))
 
 
-def hash_of(folder: Path, files: Collection[Path], start: str = "") -> str:
-    """Hash the files' code and their places in `folder`, after `start`.
+def program_folder() -> Path:
+    """Return the folder that holds the packages."""
+    return Path(bench.__file__).resolve().parent.parent
+
+
+def hash_of(files: Collection[Path], start: str = "") -> str:
+    """Hash the files' code and their places in the program's folder, after `start`.
 
     The hash has 16 hexadecimal digits.
     """
-    found = hashlib.sha256(start.encode())
+    found, folder = hashlib.sha256(start.encode()), program_folder()
     for path in sorted(files):
         content = without_prose(path.read_text(encoding="utf-8")).encode()
         found.update(f"\n{path.relative_to(folder).as_posix()} {len(content)}\n".encode() + content)
@@ -301,23 +296,13 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 def _torch_has_cuda() -> bool:
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # count GPUs without starting CUDA in this process
+    return bool(_torch().cuda.is_available())
+
+
+def _torch() -> Any:
     import torch
 
-    return torch.cuda.is_available()
-
-
-def _torch_cuda_version() -> str | None:
-    import torch
-
-    version: str | None = torch.version.cuda
-    return version
-
-
-def _torch_cudnn_version() -> int | None:
-    import torch
-
-    version: int | None = torch.backends.cudnn.version()
-    return version
+    return torch
 
 
 def _version(package: str) -> str | None:
@@ -329,41 +314,8 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _memory_line(name: str) -> int | None:
-    """Return a value of /proc/meminfo in bytes; None if absent."""
-    meminfo = Path("/proc/meminfo")
-    if meminfo.exists():
-        for line in meminfo.read_text().splitlines():
-            if line.startswith(f"{name}:"):
-                return int(line.split()[1]) * 1024
-    return None
-
-
-def _control_group_headroom() -> int | None:
-    """Return the bytes left in the control group; None without a limit."""
-    group = Path("/sys/fs/cgroup")
-    limit, used = _first_line(group / "memory.max"), _first_line(group / "memory.current")
-    return max(0, int(limit) - int(used)) if limit and used and limit.isdigit() else None
-
-
-def _processor_ticks() -> tuple[int, int] | None:
-    """Return idle ticks and all ticks of all cores since boot.
-
-    Idle includes waiting for disks.
-    """
-    line = _first_line(Path("/proc/stat"))
-    if line is None:
-        return None
-    ticks = [int(number) for number in line.splitlines()[0].split()[1:9]]
-    return ticks[3] + ticks[4], sum(ticks)
-
-
 def _first_line(path: Path) -> str | None:
     try:
         return path.read_text().strip() or None
     except OSError:
         return None
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value

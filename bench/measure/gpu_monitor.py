@@ -35,16 +35,16 @@ def summary(readings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     Median and lowest clocks, all throttle reasons seen, mean power, highest temperature; None for unknown values.
     """
 
-    def known(name: str) -> list[Any]:
-        return [reading[name] for reading in readings if reading[name] is not None]
+    def summarised(name: str, summarise: Callable[[list[Any]], Any]) -> Any:
+        known = [reading[name] for reading in readings if reading[name] is not None]
+        return summarise(known) if known else None
 
-    clocks, reasons, power = known("gpu_clock_mhz"), known("gpu_throttle_reasons"), known("gpu_power_w")
     return {
-        "gpu_clock_mhz": statistics.median(clocks) if clocks else None,
-        "gpu_lowest_clock_mhz": min(clocks, default=None),
-        "gpu_memory_clock_mhz": statistics.median(found) if (found := known("gpu_memory_clock_mhz")) else None,
-        "gpu_throttle_reasons": functools.reduce(operator.or_, reasons) if reasons else None,
-        "gpu_power_w": statistics.fmean(power) if power else None,
-        "gpu_temperature_c": max(known("gpu_temperature_c"), default=None),
+        "gpu_clock_mhz": summarised("gpu_clock_mhz", statistics.median),
+        "gpu_lowest_clock_mhz": summarised("gpu_clock_mhz", min),
+        "gpu_memory_clock_mhz": summarised("gpu_memory_clock_mhz", statistics.median),
+        "gpu_throttle_reasons": summarised("gpu_throttle_reasons", lambda reasons: functools.reduce(operator.or_, reasons)),
+        "gpu_power_w": summarised("gpu_power_w", statistics.fmean),
+        "gpu_temperature_c": summarised("gpu_temperature_c", max),
         "gpu_readings": len(readings),
     }

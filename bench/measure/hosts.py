@@ -73,10 +73,13 @@ def disagreements(first: Facts, second: Facts, *, trained: bool, timed: bool = T
     `trained`: models are trained, so the code that determines what they learn must agree; the version of all code, if it is not recorded.
     `timed`: the records depend on the machine. Trainings alone may move to another machine.
     """
-    is_recorded = trained and all(TRAINING_CODE in facts for facts in (first, second))
-    found = _training_differences(first, second) if is_recorded else _differing(first, second, (CODE,) if trained else ())
-    if not timed and is_recorded:
-        return found
+    found: Pairs = {}
+    if trained and TRAINING_CODE in first and TRAINING_CODE in second:
+        found = _training_differences(first, second)
+        if not timed:
+            return found
+    elif trained:
+        found = _differing(first, second, (CODE,))
     return found | _differing(first, second, MUST_AGREE)
 
 
@@ -106,7 +109,7 @@ def host_differences(first: Facts, second: Facts) -> Pairs:
 
     The facts describe machine and software. A ceiling differs if it changed by more than MAX_CEILING_CHANGE.
     """
-    found = _differing(first, second, tuple(dict.fromkeys(REPORTED)))
+    found = _differing(first, second, REPORTED)
     for moment in (AT_START, AT_END):
         apart = changed_ceilings(ceilings(first, moment), ceilings(second, moment))
         found |= {f"{name} in {moment}": pair for name, pair in apart.items()}

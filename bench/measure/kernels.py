@@ -9,13 +9,12 @@ import functools
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench.errors import is_out_of_memory
 from bench.measure.model import build_model
 from bench.measure.step import Step, autocast_of, synthetic_batch
+from bench.peers.counted import AttentionCalls
 from bench.spec import NO_ATTENTION, Cell, ModelSpec, Workload
 
 FUSED_KERNELS = {
@@ -68,24 +67,9 @@ def masks_attention(model: ModelSpec) -> bool:
     The input has no padding. Some kernels take no mask. The model is on `meta`, so nothing is computed.
     """
     cell = Cell(model=model, workload=Workload(batch_size=1))
-    masks = _MaskDetector()
-    with torch.device("meta"), torch.no_grad(), masks:
+    with torch.device("meta"), torch.no_grad(), AttentionCalls() as calls:
         build_model(model)(synthetic_batch(cell)[0])
-    return masks.found
-
-
-class _MaskDetector(TorchFunctionMode):
-    """Notes whether attention is called with a mask."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found = False
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        keywords = kwargs or {}
-        if function is F.scaled_dot_product_attention:
-            self.found = self.found or keywords.get("attn_mask") is not None or (len(args) > 3 and args[3] is not None)
-        return function(*args, **keywords)
+    return bool(calls.masked)
 
 
 def spatial_kernel(cell: Cell, step: Step) -> str | None:

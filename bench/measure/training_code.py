@@ -10,8 +10,7 @@ import functools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import bench
-from bench.measure.environment import hash_of
+from bench.measure.environment import hash_of, program_folder
 from bench.peers.names import OUTSIDE
 
 TRAINING = tuple(f"bench.training.{name}" for name in ("data", "distillation", "loop", "optimizer"))
@@ -30,9 +29,8 @@ def training_version(family: str) -> str:
 
     Comments and docstrings do not count. Torch is recorded apart. The hash has 16 hexadecimal digits.
     """
-    folder = Path(bench.__file__).resolve().parent.parent
     names = TRAINING if family in OUTSIDE else (*TRAINING, f"models.{family}")
-    return hash_of(folder, set(_files(folder, names)))
+    return hash_of(set(_files(program_folder(), names)))
 
 
 def _files(folder: Path, names: Iterable[str]) -> Iterator[Path]:

@@ -7,9 +7,9 @@
     names        parses these names; imports no library
     python, timm, torchvision
                  families of the prefixes, with the contract of a family in `models`: `Config`, `build`, `cost`, `uses_attention`; and `COUNTED`,
-                 `spec_of`, which reads a model's sizes, and in the config `pool`, `data_tokens`, `unknown_sizes` and `counterpart`
-    published    what timm's and torchvision's published models share
-    counted      counts the cost of a model without a closed form
+                 `spec_of`, which reads a model's sizes, and in the config `pool`, `unknown_sizes`, `counterpart` and what `counted.Outside` lists
+    published    the config and spec of timm's and torchvision's published models
+    counted      builds a model of any config and counts its cost, for lack of a closed form
     timm, torchvision, g_mlp_pytorch, vit_pytorch, torch_nn, transformers
                  one file per library: its models at the sizes of ours, built as shipped by a function named after the architecture
     counterpart  maps the parameters of a peer to those of our equal model, and copies weights

@@ -1,4 +1,4 @@
-"""Counted cost of a model without a closed form.
+"""Build models from outside this repository, and count their cost, for lack of a closed form.
 
 The count holds at the model's own length. The model is counted on the `meta` device.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from bench.flop_counter import CountError, count_train_with_torch, count_with_torch
+from bench.peers import own_import
+from bench.peers.adapter import adapted
 from bench.spec import COUNTED
 from models.layers.cost import FLOPS_PER_MAC, Cost, Term, constant
 from models.layers.shape import Interface, image_sides
@@ -27,43 +29,23 @@ SAMPLES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
-    """Counted cost of a model.
+    """What counting a model shows.
 
-    `params`: trained parameters.
-    `macs`: multiply-adds of one sample's forward pass.
-    `backward_macs`: multiply-adds of the sample's backward pass; None if it cannot run at batch 1.
-    `ffts`: number and length of the real FFTs of one sample's forward pass.
     `uses_attention`: whether it calls torch's attention.
     `answer`: shape of its answer to SAMPLES samples; () if that is no tensor.
     """
 
-    params: int
-    macs: int
-    backward_macs: int | None
-    ffts: tuple[tuple[int, int], ...]
+    cost: Cost
     uses_attention: bool
     answer: tuple[int, ...]
 
-    @property
-    def cost(self) -> Cost:
-        """Return the cost as constant polynomials, in the scope `counted`.
 
-        The growth with n is unknown. Most products have two backward products, but products with the model's input have one. So the total may need
-        two terms with different numbers of backward products.
-        """
-        each, rest = divmod(2 * self.macs if self.backward_macs is None else self.backward_macs, max(1, self.macs))
-        parts = {each + 1: rest, each: self.macs - rest}
-        found = [(times, macs) for times, macs in parts.items() if macs] or [(each, 0)]
-        terms = [
-            Term(name=COUNTED if place == 0 else f"{COUNTED}.rest", scope=COUNTED, macs=constant(macs), backward_products=times)
-            for place, (times, macs) in enumerate(found)
-        ]
-        ffts = [Term(name=f"{COUNTED}.fft_{length}", scope=COUNTED, ffts=number, fft_length=length) for number, length in self.ffts]
-        return Cost((replace(terms[0], params=constant(self.params)), *terms[1:], *ffts))
+class Outside(Protocol):
+    """Config of a model from outside this repository; equal configs build equal models.
 
-
-class Countable(Protocol):
-    """Config of a counted model; equal configs build equal models."""
+    `digest`: of a user's own file or object; empty for other models.
+    `reads_images`: whether the model reads images alone.
+    """
 
     @property
     def interface(self) -> Interface: ...
@@ -71,51 +53,93 @@ class Countable(Protocol):
     @property
     def data_tokens(self) -> int: ...
 
+    @property
+    def digest(self) -> str: ...
+
+    @property
+    def reads_images(self) -> bool: ...
+
+    def create(self) -> nn.Module:
+        """Return the library's or the user's model."""
+
     def __hash__(self) -> int: ...
 
 
+def build(config: Outside) -> nn.Module:
+    """Build the model on the default device. Threads stay as they are, whatever its code sets.
+
+    Raises ValueError if its code refuses its arguments or returns another type.
+    """
+    threads = torch.get_num_threads()
+    try:
+        with own_import.beside(config.digest):
+            model = build_on_device(config.create)
+    finally:
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+    return adapted(model, config.interface, reads_images=config.reads_images)
+
+
+def cost(config: Outside) -> Cost:
+    return counted(config).cost
+
+
+def uses_attention(config: Outside) -> bool:
+    return counted(config).uses_attention
+
+
 @functools.lru_cache(maxsize=512)
-def count_once(build: Callable[[Any], nn.Module], config: Countable) -> Counted:
-    """Count the model that `build` makes from a config, once per config."""
-    return count(lambda: build(config), config.interface, config.data_tokens)
-
-
-def count(build: Callable[[], nn.Module], interface: Interface, data_tokens: int) -> Counted:
-    """Count a model's parameters and multiply-adds.
+def counted(config: Outside) -> Counted:
+    """Return the count of a model, once per config.
 
     Raises CountError if torch's counter would miss matrix work, and any error of building or calling the model.
     """
+    return own_import.ask(config.digest, _count, config)
+
+
+def _count(config: Outside) -> Counted:
     with torch.device("meta"):
-        model, data = build(), sample_of(interface, data_tokens)
-    with _AttentionCalls() as calls:
-        counted = count_with_torch(model.eval(), data)
-    answer = _answer(model, interface, data_tokens)
-    backward = None
-    with contextlib.suppress(CountError, RuntimeError, ValueError):
-        backward = None if not answer else (count_train_with_torch(model.train(), data).flops - counted.flops) // FLOPS_PER_MAC
+        model, data, samples = build(config).eval(), sample_of(config), sample_of(config, SAMPLES)
+    with AttentionCalls() as calls:
+        found = count_with_torch(model, data)
+    with torch.device("meta"), torch.no_grad():
+        answers = model(samples)
+    answer = tuple(answers.shape) if isinstance(answers, Tensor) else ()
+    backward = 2 * found.flops
+    with contextlib.suppress(CountError, RuntimeError, ValueError):  # it may not run at batch 1
+        backward = count_train_with_torch(model.train(), data).flops - found.flops if answer else backward
     params = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-    return Counted(
-        params=params,
-        macs=counted.flops // FLOPS_PER_MAC,
-        backward_macs=backward,
-        ffts=tuple((number, length) for length, number in sorted(counted.ffts.items())),
-        uses_attention=calls.found,
-        answer=answer,
+    cost = _constant_cost(params, found.flops // FLOPS_PER_MAC, backward // FLOPS_PER_MAC, found.ffts)
+    return Counted(cost=cost, uses_attention=calls.found, answer=answer)
+
+
+def _constant_cost(params: int, macs: int, backward_macs: int, ffts: Mapping[int, int]) -> Cost:
+    """Return the cost as constant polynomials, in the scope `counted`.
+
+    The growth with n is unknown. Most products have two backward products, but products with the model's input have one. So the total may need
+    two terms with different numbers of backward products.
+
+    `ffts`: number of real FFTs by length.
+    """
+    each, rest = divmod(backward_macs, max(1, macs))
+    parts = {each + 1: rest, each: macs - rest}
+    products = [(times, part) for times, part in parts.items() if part] or [(each, 0)]
+    first, *others = (Term(name=COUNTED, scope=COUNTED, macs=constant(part), backward_products=times) for times, part in products)
+    return Cost(
+        (
+            replace(first, params=constant(params)),
+            *(replace(term, name=f"{COUNTED}.rest") for term in others),
+            *(Term(name=f"{COUNTED}.fft_{length}", scope=COUNTED, ffts=ffts[length], fft_length=length) for length in sorted(ffts)),
+        )
     )
 
 
-def _answer(model: nn.Module, interface: Interface, data_tokens: int) -> tuple[int, ...]:
-    with torch.device("meta"), torch.no_grad():
-        found = model.eval()(sample_of(interface, data_tokens, SAMPLES))
-    return tuple(found.shape) if isinstance(found, Tensor) else ()
-
-
-def sample_of(interface: Interface, data_tokens: int, num: int = 1) -> Tensor:
+def sample_of(config: Outside, num: int = 1) -> Tensor:
     """Return `num` samples on the current default device."""
+    interface, tokens = config.interface, config.data_tokens
     if interface.input == "tokens":
-        return torch.zeros(num, data_tokens, dtype=torch.long)
-    is_image = interface.input == "images"
-    return torch.zeros(num, *(image_sides(data_tokens, interface.patch_dim) if is_image else (data_tokens, interface.patch_dim)))
+        return torch.zeros(num, tokens, dtype=torch.long)
+    return torch.zeros(num, *(image_sides(tokens, interface.patch_dim) if interface.input == "images" else (tokens, interface.patch_dim)))
 
 
 def build_on_device(build: Callable[[], nn.Module]) -> nn.Module:
@@ -132,17 +156,16 @@ def build_on_device(build: Callable[[], nn.Module]) -> nn.Module:
         return build().to("meta")
 
 
-class _AttentionCalls(TorchFunctionMode):
-    """Detects calls of `scaled_dot_product_attention`, including torch's own attention layer's."""
+class AttentionCalls(TorchFunctionMode):
+    """Detects calls of `scaled_dot_product_attention`, including torch's own attention layer's, and whether they pass a mask."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.found = False
+    found = masked = False
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         keywords = kwargs or {}
         if function is F.scaled_dot_product_attention:
             self.found = True
+            self.masked = self.masked or (args[3] if len(args) > 3 else keywords.get("attn_mask")) is not None
         elif function is F.multi_head_attention_forward:
             self.found = self.found or not keywords.get("need_weights", True)
         return function(*args, **keywords)

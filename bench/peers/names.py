@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
-from collections import Counter
 from pathlib import Path
 from types import ModuleType
 
@@ -23,63 +22,41 @@ OUTSIDE = (*PUBLISHERS, "python")
 LIBRARIES = ("timm", "torchvision", "g_mlp_pytorch", "vit_pytorch", "transformers")
 INSTALL = "pip install 'gmlp-bench[peers]'"
 EXAMPLES = {"timm": "timm:gmlp_s16_224", "torchvision": "torchvision:vit_b_16", "python": "python:bench.peers.timm:gmlp"}
+FILE_ENTRY = re.compile(r"(?P<path>[^:]*\.py):(?P<name>[A-Za-z_]\w*)(?P<settings>(\+.*)?)", re.DOTALL)
 
 Options = tuple[tuple[str, OptionValue], ...]
 
 
-def outside_family(entry: str) -> str:
-    """Return the outside family of a `--models` entry, or an empty string.
+def parse_outside(entry: str) -> tuple[str, str, Options] | None:
+    """Return the name in tables, the family and the options of a `--models` entry; None if it is not from outside.
 
-    It is the prefix; a user's own file and object belong to `python`.
+    A name has no folder of a file and no digest of an object; both belong to the family `python`. The options are `model`, or `factory` with `pool`
+    and `arguments` if given, and with `digest` for a file or object. Raises RequestError for a malformed name, a file that cannot be imported,
+    options that cannot be passed on, and if the library is not installed.
     """
-    prefix, colon, _ = entry.partition(":")
-    if entry.startswith(own_code.PREFIX) or own_code.FILE_ENTRY.fullmatch(entry):
-        return "python"
-    return prefix if colon and prefix in OUTSIDE else ""
-
-
-def outside_name(entry: str) -> str:
-    """Return the name that an outside model has in tables: no folder of a file, no digest of an object."""
-    if entry.startswith(own_code.PREFIX):
-        return own_code.parse_entry(entry)[0]
-    file = own_code.FILE_ENTRY.fullmatch(entry)
-    return f"{Path(file['path']).name}:{file['name']}{file['settings']}" if file else entry
-
-
-def parse_outside(entry: str) -> Options:
-    """Parse an entry to the options of a ModelSpec.
-
-    These are `model`, or `factory` with `pool` and `arguments` if given, and with `digest` for a file or object. Raises RequestError for a
-    malformed name, a file that cannot be imported, options that cannot be passed on, and if the library is not installed.
-    """
-    family = outside_family(entry)
     if entry.startswith(own_code.PREFIX):
         name, digest = own_code.parse_entry(entry)
-        return (("digest", digest), ("factory", name))
-    if file := own_code.FILE_ENTRY.fullmatch(entry):
-        digest = require_file(Path(file["path"]))
-        given = _settings(entry, [setting for setting in file["settings"].split("+") if setting])
-        return tuple(sorted({"factory": f"{Path(file['path']).name}:{file['name']}", "digest": digest, **given}.items()))
-    name, *settings = entry.removeprefix(f"{family}:").split("+")
-    pattern = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*" if family == "python" else r"\w+(\.\w+)*"
+        return name, "python", (("digest", digest), ("factory", name))
+    if file := FILE_ENTRY.fullmatch(entry):
+        path, digest = Path(file["path"]), require_file(Path(file["path"]))
+        options = {"factory": f"{path.name}:{file['name']}", "digest": digest, **_settings(entry, file["settings"].split("+")[1:])}
+        return f"{path.name}:{file['name']}{file['settings']}", "python", tuple(sorted(options.items()))
+    family, _, rest = entry.partition(":")
+    if family not in OUTSIDE or ":" not in entry:
+        return None
+    name, *settings = rest.split("+")
+    form, pattern = f"{family}:NAME", r"\w+(\.\w+)*"
+    if family == "python":
+        form, pattern = "python:package.module:factory", r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
     if not re.fullmatch(pattern, name, re.ASCII):
-        form = "python:package.module:factory" if family == "python" else f"{family}:NAME"
         raise RequestError(f"{entry!r} must have the form {form}", f"try {EXAMPLES[family]}")
     if family == "python":
-        return tuple(sorted({"factory": name, **_settings(entry, settings)}.items()))
+        return entry, family, tuple(sorted({"factory": name, **_settings(entry, settings)}.items()))
     if settings:
         raise RequestError(f"{family}:{name} is built as published and takes no options, found {settings[0]!r}", f"try {family}:{name}")
-    require_library(family, f"{family}:{name}")
-    return (("model", name),)
-
-
-def require_library(library: str, needed_by: str) -> None:
-    """Raise RequestError if a library is missing.
-
-    The hint is the command that installs it.
-    """
-    if importlib.util.find_spec(library) is None:
-        raise missing_library(library, needed_by)
+    if importlib.util.find_spec(family) is None:
+        raise missing_library(family, entry)
+    return entry, family, (("model", name),)
 
 
 def library(name: str) -> ModuleType:
@@ -98,29 +75,24 @@ def missing_library(library: str, needed_by: str) -> RequestError:
 
 def read_arguments(text: str) -> dict[str, OptionValue]:
     """Parse the arguments for a factory: integers, `true`, `false`, or text."""
+    words = {"true": True, "false": False}
     pairs = (setting.partition("=") for setting in text.split("+") if setting)
-    return {key: _value(value) for key, _, value in pairs}
+    return {key: int(value) if re.fullmatch(r"[+-]?\d{1,18}", value) else words.get(value, value) for key, _, value in pairs}
 
 
 def _settings(entry: str, settings: list[str]) -> dict[str, OptionValue]:
+    given: dict[str, str] = {}
     for setting in settings:
+        key, _, value = setting.partition("=")
         if not re.fullmatch(r"[A-Za-z_]\w*=.+", setting):
             raise RequestError(
                 f"{setting!r} in {entry!r} must have the form argument=value", "write python:package.module:factory+key=value"
             )
-    keys = Counter(setting.partition("=")[0] for setting in settings)
-    if twice := [key for key, count in keys.items() if count > 1]:
-        raise RequestError(f"argument {twice[0]} is given twice in {entry!r}", "leave one out")
-    pool = [setting.partition("=")[2] for setting in settings if setting.startswith("pool=")]
-    if pool and pool[0] not in POOLS:
-        raise RequestError(
-            f"pool={pool[0]} in {entry!r} must be one of {', '.join(POOLS)}", "write pool=cls if the model has a class token"
-        )
-    arguments = "+".join(sorted(setting for setting in settings if not setting.startswith("pool=")))
-    return {**({"pool": pool[0]} if pool else {}), **({"arguments": arguments} if arguments else {})}
-
-
-def _value(text: str) -> OptionValue:
-    if re.fullmatch(r"[+-]?\d{1,18}", text):
-        return int(text)
-    return {"true": True, "false": False}.get(text, text)
+        if key in given:
+            raise RequestError(f"argument {key} is given twice in {entry!r}", "leave one out")
+        given[key] = value
+    pool = given.pop("pool", "")
+    if pool and pool not in POOLS:
+        raise RequestError(f"pool={pool} in {entry!r} must be one of {', '.join(POOLS)}", "write pool=cls if the model has a class token")
+    arguments = "+".join(sorted(f"{key}={value}" for key, value in given.items()))
+    return {name: text for name, text in {"pool": pool, "arguments": arguments}.items() if text}

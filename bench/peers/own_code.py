@@ -11,10 +11,10 @@ import contextlib
 import functools
 import hashlib
 import json
+import os
 import re
 import sys
-import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,8 @@ FOLDER = "models"
 """Folder inside a run's folder."""
 PICKLE = "object.pkl"
 PREFIX = "object:"
-FILE_ENTRY = re.compile(r"(?P<path>[^:]*\.py):(?P<name>[A-Za-z_]\w*)(?P<settings>(\+.*)?)", re.DOTALL)
 PROGRAM = Path(__file__).parents[2]
-INSTALLED = {where for name in ("stdlib", "platstdlib") for path in [Path(sysconfig.get_path(name))] for where in (path, path.resolve())}
+NOT_USERS = (PROGRAM / "bench", PROGRAM / "models", Path(os.__file__).parent, Path(os.__file__).resolve().parent)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,42 +148,27 @@ def require_unchanged(digest: str, name: str) -> None:
 def is_users(file: str) -> bool:
     """Return whether a module's file is neither Python's, nor installed, nor this program's."""
     path = Path(file)
-    own = (PROGRAM / "bench", PROGRAM / "models")
-    return not (
-        any(map(path.is_relative_to, own))
-        or {"site-packages", "dist-packages"} & set(path.parts)
-        or any(map(path.is_relative_to, INSTALLED))
-    )
+    return not (any(map(path.is_relative_to, NOT_USERS)) or {"site-packages", "dist-packages"} & set(path.parts))
 
 
 def _pickled(value: Any, name: str) -> bytes:
+    """Pickle an object, and code of the user's own modules by value too, so that the digest covers it."""
     import cloudpickle
 
+    inner = getattr(value, "func", value)  # of a partial
+    module = sys.modules.get(getattr(inner, "__module__", None) or type(inner).__module__)
+    file = getattr(module, "__file__", None)
+    by_value = module is not None and file and module.__name__ != "__main__" and is_users(str(Path(file).resolve()))
+    if by_value:
+        cloudpickle.register_pickle_by_value(module)
     try:
-        with _by_value(value):
-            content: bytes = cloudpickle.dumps(value)
+        content: bytes = cloudpickle.dumps(value)
     except Exception as error:  # what cannot be pickled raises many types
         raise RequestError(
             f"{name} cannot be sent to the processes that measure: {type(error).__name__}: {one_line(error)}",
             "write it into a file: `models=FILE.py:NAME`",
         ) from error
-    return content
-
-
-@contextlib.contextmanager
-def _by_value(value: Any) -> Iterator[None]:
-    """Pickle code of the user's own modules by value too, so that the digest covers it."""
-    import cloudpickle
-
-    inner = getattr(value, "func", value)
-    name = getattr(inner, "__module__", None) or type(inner).__module__
-    module = sys.modules.get(name)
-    file = getattr(module, "__file__", None)
-    if module is None or name == "__main__" or not (file and is_users(str(Path(file).resolve()))):
-        yield
-        return
-    cloudpickle.register_pickle_by_value(module)
-    try:
-        yield
     finally:
-        cloudpickle.unregister_pickle_by_value(module)
+        if by_value:
+            cloudpickle.unregister_pickle_by_value(module)
+    return content

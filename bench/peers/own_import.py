@@ -15,10 +15,10 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import PathFinder
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, TypeVar
 
 from bench import fork_server
@@ -34,13 +34,11 @@ Answer = TypeVar("Answer")
 class Imported:
     """A file that this process has imported.
 
-    `names`: of modules in its folder that this process also has from elsewhere.
-    `beside`: modules of these names, and below them, that it has read.
+    `beside`: modules that it has read in place of others of the same names.
     """
 
     path: Path
     module: ModuleType
-    names: set[str]
     beside: dict[str, ModuleType]
 
 
@@ -177,7 +175,7 @@ def enter(digest: str, name: str) -> None:
 def beside(digest: str) -> Iterator[None]:
     """Let the code of a file find the modules that it read in place of others of the same names."""
     own = _imported.get(digest)
-    with _in_place(own.path.parent, own.names, own.beside) if own and own.names else contextlib.nullcontext():
+    with _in_place(own.path.parent, own.beside) if own else contextlib.nullcontext():
         yield
 
 
@@ -199,7 +197,7 @@ def _place_of(code: OwnCode) -> Path:
 
 def _import(path: Path) -> Imported:
     """Import a file. Raises RequestError if that fails."""
-    name, names, theirs = f"own_{path.stem}", _names_taken(path.parent), dict[str, ModuleType]()
+    name, theirs = f"own_{path.stem}", dict[str, ModuleType]()
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -208,24 +206,26 @@ def _import(path: Path) -> Imported:
     sys.path.insert(0, str(path.parent))
     sys.modules[name] = module
     try:
-        with _in_place(path.parent, names, theirs):
+        with _in_place(path.parent, theirs):
             spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # a user's code may raise anything, or be a script that exits
         del sys.modules[name]
         sys.path.remove(str(path.parent))
         advice = "start where its imports are found" if isinstance(error, ImportError) else f"correct {path}"
         raise RequestError(f"{path.name} cannot be imported: {type(error).__name__}: {one_line(error)}", advice) from error
-    return Imported(path=path, module=module, names=names, beside=theirs)
+    return Imported(path=path, module=module, beside=theirs)
 
 
 @contextlib.contextmanager
-def _in_place(folder: Path, names: set[str], theirs: dict[str, ModuleType]) -> Iterator[None]:
+def _in_place(folder: Path, theirs: dict[str, ModuleType]) -> Iterator[None]:
     """Put modules of a folder in place of those of the same names.
 
     `theirs`: those of the folder; this function adds to them.
     """
-    hidden = _taken_out(names)
-    finder, writes = _Beside(folder, names), sys.dont_write_bytecode
+    names = _names_taken(folder)
+    hidden, writes = _taken_out(names), sys.dont_write_bytecode
+    # it finds packages without `__init__.py` too
+    finder: Any = SimpleNamespace(find_spec=lambda name, *_: PathFinder.find_spec(name, [str(folder)]) if name in names else None)
     sys.modules.update(theirs)
     sys.meta_path.insert(0, finder)
     sys.dont_write_bytecode = True
@@ -238,32 +238,20 @@ def _in_place(folder: Path, names: set[str], theirs: dict[str, ModuleType]) -> I
         sys.modules.update(hidden)
 
 
-class _Beside:
-    """Finds packages of these names in one folder, also if they have no `__init__.py`."""
-
-    def __init__(self, folder: Path, names: set[str]) -> None:
-        self._folder, self._names = folder, names
-
-    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
-        return PathFinder.find_spec(name, [str(self._folder)]) if name in self._names else None
-
-
 def _taken_out(names: set[str]) -> dict[str, ModuleType]:
     return {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in names}
 
 
 def _names_taken(folder: Path) -> set[str]:
     """Return the names of modules in a folder that this process has from elsewhere: ours, or other users' files."""
-    places = {name: _place(module) for name, module in list(sys.modules.items()) if "." not in name}
-    others = (
-        name for name, place in places.items() if place and (name in OURS or is_users(place)) and not Path(place).is_relative_to(folder)
-    )
-    return {name for name in others if _holds(folder, name)}
-
-
-def _holds(folder: Path, name: str) -> bool:
-    found = PathFinder.find_spec(name, [str(folder)])
-    return found is not None and (found.origin is not None or any((folder / name).rglob("*.py")))
+    return {
+        path.stem
+        for path in folder.iterdir()
+        if (place := _place(sys.modules.get(path.stem)))
+        and (path.stem in OURS or is_users(place))
+        and not Path(place).is_relative_to(folder)
+        and (path.suffix == ".py" or any(path.rglob("*.py")))
+    }
 
 
 def _place(module: object) -> str:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import nn
 
-from bench.peers import counted
-from bench.peers.adapter import adapted
 from bench.peers.counterpart import Counterpart
 from bench.spec import ModelSpec, OptionValue, RequestError
 from bench.tasks._info import Images, info_of
-from models.layers.cost import Cost
 from models.layers.shape import Interface, Shape, patch_of
 
 COLOUR_CHANNELS = 3
@@ -40,17 +37,60 @@ class Facts:
         return "cls" if self.num_extra == 1 else "mean"
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Publisher:
+    """A library of published models.
+
+    `facts_of`: returns the facts of a model. Raises RequestError for an unknown name, or a model that does not cut images into patches.
+    `create`: returns the library's model of a config.
+    `counterparts`: of published models, by name.
+    """
+
+    name: str
+    facts_of: Callable[[str], Facts]
+    create: Callable[[Published], nn.Module]
+    counterparts: Mapping[str, Counterpart]
+
+    def spec_of(
+        self,
+        name: str,
+        options: tuple[tuple[str, OptionValue], ...],
+        *,
+        seq_len: int | None,
+        sizes: Mapping[str, int | None],
+        input: str,
+        task: str,
+    ) -> ModelSpec:
+        """Return the spec of a published model, whatever `sizes` are asked.
+
+        The interface is its own or a task's. Another `seq_len` changes the side of the images. Raises RequestError if the task or input is not
+        images, or if the length does not fit.
+        """
+        facts = self.facts_of(str(dict(options)["model"]))
+        n = seq_len or facts.seq_len
+        if n <= facts.num_extra:
+            raise RequestError(
+                f"{name} has {facts.num_extra} tokens besides those of the image, so `seq={n}` is too short", f"try `seq={facts.seq_len}`"
+            )
+        interface = _task_interface(name, facts, n, task) if task else _own_interface(name, facts, input)
+        shape = Shape(seq_len=n, **{size: facts.sizes.get(size, 1) for size in SIZES})
+        return ModelSpec(name=name, family=self.name, options=options, shape=shape, interface=interface)
+
+
 @dataclass(frozen=True, kw_only=True)
-class PublishedConfig(ABC):
+class Published:
     """Config of a published model.
 
     `shape`: only seq_len is used; the other sizes are as published.
     `model`: the library's name of the model.
     """
 
+    publisher: Publisher
     shape: Shape
     interface: Interface
     model: str
+    digest: ClassVar = ""
+    reads_images: ClassVar = True
 
     def __post_init__(self) -> None:
         """Raise ValueError unless the interface maps images to one class."""
@@ -60,16 +100,8 @@ class PublishedConfig(ABC):
         patch_of(given.patch_dim)
 
     @property
-    @abstractmethod
-    def facts(self) -> Facts: ...
-
-    @property
-    @abstractmethod
-    def counterpart(self) -> Counterpart | None: ...
-
-    @abstractmethod
-    def create(self) -> nn.Module:
-        """Return the library's model."""
+    def facts(self) -> Facts:
+        return self.publisher.facts_of(self.model)
 
     @property
     def pool(self) -> str:
@@ -83,44 +115,12 @@ class PublishedConfig(ABC):
     def unknown_sizes(self) -> tuple[str, ...]:
         return tuple(size for size in SIZES if size not in self.facts.sizes)
 
+    @property
+    def counterpart(self) -> Counterpart | None:
+        return self.publisher.counterparts.get(self.model.partition(".")[0])
 
-def build(config: PublishedConfig) -> nn.Module:
-    return adapted(counted.build_on_device(config.create), config.interface, reads_images=True)
-
-
-def cost(config: PublishedConfig) -> Cost:
-    return counted.count_once(build, config).cost
-
-
-def uses_attention(config: PublishedConfig) -> bool:
-    return counted.count_once(build, config).uses_attention
-
-
-def published_spec(
-    family: str,
-    facts_of: Callable[[str], Facts],
-    name: str,
-    options: tuple[tuple[str, OptionValue], ...],
-    *,
-    seq_len: int | None,
-    sizes: Mapping[str, int | None],
-    input: str,
-    task: str,
-) -> ModelSpec:
-    """Return the spec of a published model, whatever `sizes` are asked.
-
-    The interface is its own or a task's. Another `seq_len` changes the side of the images. Raises RequestError if the task or input is not images, or
-    if the length does not fit.
-    """
-    facts = facts_of(str(dict(options)["model"]))
-    n = seq_len or facts.seq_len
-    if n <= facts.num_extra:
-        raise RequestError(
-            f"{name} has {facts.num_extra} tokens besides those of the image, so `seq={n}` is too short", f"try `seq={facts.seq_len}`"
-        )
-    interface = _task_interface(name, facts, n, task) if task else _own_interface(name, facts, input)
-    shape = Shape(seq_len=n, **{size: facts.sizes.get(size, 1) for size in SIZES})
-    return ModelSpec(name=name, family=family, options=options, shape=shape, interface=interface)
+    def create(self) -> nn.Module:
+        return self.publisher.create(self)
 
 
 def unknown_model(library: str, model: str, known: Sequence[str], hint: str) -> RequestError:

@@ -6,17 +6,16 @@ Source: Wightman, github.com/huggingface/pytorch-image-models. A strided convolu
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
 from bench.errors import one_line
-from bench.peers import counted
+from bench.peers.counted import build, build_on_device, cost, uses_attention
 from bench.peers.counterpart import Counterpart
 from bench.peers.names import library
-from bench.peers.published import Facts, PublishedConfig, build, cost, published_spec, unknown_model, uses_attention
+from bench.peers.published import COLOUR_CHANNELS, Facts, Published, Publisher, unknown_model
 from bench.spec import RequestError
 from models.layers.shape import image_sides, num_data_tokens, patch_of
 
@@ -97,68 +96,42 @@ def mixer(seq_len: int, width: int, depth: int, ffn_width: int, patch_dim: int, 
 
 def vit(seq_len: int, width: int, depth: int, heads: int, ffn_width: int, patch_dim: int, num_classes: int) -> nn.Module:
     """Build ViT as in `deit_small_patch16_224`: class token, learned positions."""
-    channels, height, breadth = image_sides(num_data_tokens(seq_len, "cls"), patch_dim)
+    images = _images(num_data_tokens(seq_len, "cls"), patch_dim)
     model: nn.Module = library("timm.models.vision_transformer").VisionTransformer(
-        img_size=(height, breadth),
-        patch_size=patch_of(patch_dim)[1],
-        in_chans=channels,
-        num_classes=num_classes,
-        embed_dim=width,
-        depth=depth,
-        num_heads=heads,
-        mlp_ratio=(ffn_width + HALF) / width,
+        **images, num_classes=num_classes, embed_dim=width, depth=depth, num_heads=heads, mlp_ratio=(ffn_width + HALF) / width
     )
     return model
 
 
 def _mixer(seq_len: int, width: int, depth: int, patch_dim: int, num_classes: int, **options: object) -> nn.Module:
-    channels, height, breadth = image_sides(seq_len, patch_dim)
     model: nn.Module = library("timm.models.mlp_mixer").MlpMixer(
-        img_size=(height, breadth),
-        patch_size=patch_of(patch_dim)[1],
-        in_chans=channels,
-        num_classes=num_classes,
-        embed_dim=width,
-        num_blocks=depth,
-        **options,
+        **_images(seq_len, patch_dim), num_classes=num_classes, embed_dim=width, num_blocks=depth, **options
     )
     return model
 
 
-@dataclass(frozen=True, kw_only=True)
-class Config(PublishedConfig):
-    """Config of a timm model, by timm's name."""
+def _images(data_tokens: int, patch_dim: int) -> dict[str, Any]:
+    channels, height, breadth = image_sides(data_tokens, patch_dim)
+    return {"in_chans": channels, "patch_size": patch_of(patch_dim)[1], "img_size": (height, breadth)}
 
-    @property
-    def facts(self) -> Facts:
-        return facts_of(self.model)
 
-    @property
-    def counterpart(self) -> Counterpart | None:
-        return PUBLISHED.get(self.model.partition(".")[0])
+def create(config: Published) -> nn.Module:
+    """Build the model, passing only arguments that differ from the published ones.
 
-    def create(self) -> nn.Module:
-        """Build the model, passing only arguments that differ from the published ones.
-
-        Not every timm model accepts every argument.
-        """
-        facts, interface = self.facts, self.interface
-        (channels, *sides), patch_side = image_sides(self.data_tokens, interface.patch_dim), patch_of(interface.patch_dim)[1]
-        changes: dict[str, Any] = {}
-        if interface.num_classes != facts.num_classes:
-            changes["num_classes"] = interface.num_classes
-        if channels != 3:
-            changes["in_chans"] = channels
-        if patch_side != facts.patch_side:
-            changes["patch_size"] = patch_side
-        if changes.get("patch_size") or self.shape.seq_len != facts.seq_len:
-            changes["img_size"] = tuple(sides)
-        try:
-            model: nn.Module = library("timm").create_model(self.model, **changes)
-        except (TypeError, AssertionError) as error:
-            arguments = ", ".join(f"{name}={value}" for name, value in changes.items())
-            raise ValueError(f"timm:{self.model} does not accept {arguments} ({one_line(error)})") from error
-        return model
+    Not every timm model accepts every argument.
+    """
+    facts, interface = config.facts, config.interface
+    wanted = {"num_classes": interface.num_classes, **_images(config.data_tokens, interface.patch_dim)}
+    usual = {"num_classes": facts.num_classes, "in_chans": COLOUR_CHANNELS, "patch_size": facts.patch_side}
+    if wanted["patch_size"] == facts.patch_side and config.shape.seq_len == facts.seq_len:
+        usual["img_size"] = wanted["img_size"]
+    changes = {name: value for name, value in wanted.items() if value != usual.get(name)}
+    try:
+        model: nn.Module = library("timm").create_model(config.model, **changes)
+    except (TypeError, AssertionError) as error:
+        arguments = ", ".join(f"{name}={value}" for name, value in changes.items())
+        raise ValueError(f"timm:{config.model} does not accept {arguments} ({one_line(error)})") from error
+    return model
 
 
 @functools.lru_cache(maxsize=64)
@@ -171,7 +144,7 @@ def facts_of(model: str) -> Facts:
     if not timm.is_model(model):
         raise unknown_model("timm", model, timm.list_models(), "see: python -c 'import timm; print(timm.list_models())'")
     with torch.device("meta"):
-        built = counted.build_on_device(lambda: timm.create_model(model))
+        built = build_on_device(lambda: timm.create_model(model))
     embedding = getattr(built, "patch_embed", getattr(built, "stem", None))
     patches, side = getattr(embedding, "num_patches", None), getattr(embedding, "patch_size", None)
     if not isinstance(patches, int) or not isinstance(side, (int, tuple)):
@@ -188,24 +161,19 @@ def facts_of(model: str) -> Facts:
     )
 
 
-def _sizes(model: nn.Module) -> dict[str, int]:
+def _sizes(model: Any) -> dict[str, int]:
     """Return the sizes of a model with one list of blocks.
 
     Empty for any other model.
     """
-    blocks = getattr(model, "blocks", None)
-    width = getattr(model, "embed_dim", None)
+    blocks, width = getattr(model, "blocks", None), getattr(model, "embed_dim", None)
     if not isinstance(blocks, (nn.Sequential, nn.ModuleList)) or not len(blocks) or not isinstance(width, int):
         return {}
-    block = blocks[0]
-    heads = _attribute(block, "attn.num_heads")
-    ffn_width = _attribute(block, "mlp.fc1.out_features") or _attribute(block, "mlp_channels.fc1.out_features")
+    attention, mlp = getattr(blocks[0], "attn", None), getattr(blocks[0], "mlp", getattr(blocks[0], "mlp_channels", None))
+    heads, ffn_width = getattr(attention, "num_heads", None), getattr(getattr(mlp, "fc1", None), "out_features", None)
     found = {"width": width, "depth": len(blocks), "heads": heads, "ffn_width": ffn_width}
     return {name: value for name, value in found.items() if isinstance(value, int)}
 
 
-def _attribute(owner: Any, path: str) -> Any:
-    return functools.reduce(lambda found, name: getattr(found, name, None), path.split("."), owner)
-
-
-spec_of = functools.partial(published_spec, "timm", facts_of)
+PUBLISHER = Publisher(name="timm", facts_of=facts_of, create=create, counterparts=PUBLISHED)
+Config, spec_of = functools.partial(Published, publisher=PUBLISHER), PUBLISHER.spec_of

@@ -6,16 +6,15 @@ They use a strided convolution, torch's own attention layer and square images.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from bench.peers import counted
+from bench.peers.counted import build, build_on_device, cost, uses_attention
 from bench.peers.counterpart import Counterpart
 from bench.peers.names import library
-from bench.peers.published import Facts, PublishedConfig, build, cost, published_spec, unknown_model, uses_attention
+from bench.peers.published import Facts, Published, Publisher, unknown_model
 from bench.spec import RequestError
 from models.layers.shape import image_sides, num_data_tokens, patch_of
 
@@ -63,21 +62,10 @@ def vit(seq_len: int, width: int, depth: int, heads: int, ffn_width: int, patch_
     return model
 
 
-@dataclass(frozen=True, kw_only=True)
-class Config(PublishedConfig):
-    """Config of a torchvision model, by torchvision's name; images are square."""
-
-    @property
-    def facts(self) -> Facts:
-        return facts_of(self.model)
-
-    @property
-    def counterpart(self) -> Counterpart | None:
-        return PUBLISHED.get(self.model)
-
-    def create(self) -> nn.Module:
-        """Build the model from the sizes of the published one, because its name fixes the side of the patches."""
-        return vit(self.shape.seq_len, patch_dim=self.interface.patch_dim, num_classes=self.interface.num_classes, **self.facts.sizes)
+def create(config: Published) -> nn.Module:
+    """Build the model from the sizes of the published one, because its name fixes the side of the patches."""
+    interface = config.interface
+    return vit(config.shape.seq_len, patch_dim=interface.patch_dim, num_classes=interface.num_classes, **config.facts.sizes)
 
 
 @functools.lru_cache(maxsize=64)
@@ -90,7 +78,7 @@ def facts_of(model: str) -> Facts:
     if model not in (known := models.list_models(module=models)):
         raise unknown_model("torchvision", model, known, "try torchvision:vit_b_16")
     with torch.device("meta"):
-        built = counted.build_on_device(lambda: models.get_model(model, weights=None))
+        built = build_on_device(lambda: models.get_model(model, weights=None))
     if not isinstance(built, models.VisionTransformer):
         raise RequestError(f"torchvision:{model} does not cut images into patches, so it has no seq_len", "try torchvision:vit_b_16")
     found: Any = built
@@ -103,4 +91,5 @@ def facts_of(model: str) -> Facts:
     return Facts(seq_len=found.seq_length, num_extra=1, patch_side=found.patch_size, num_classes=found.num_classes, sizes=sizes)
 
 
-spec_of = functools.partial(published_spec, "torchvision", facts_of)
+PUBLISHER = Publisher(name="torchvision", facts_of=facts_of, create=create, counterparts=PUBLISHED)
+Config, spec_of = functools.partial(Published, publisher=PUBLISHER), PUBLISHER.spec_of

@@ -11,8 +11,9 @@ import functools
 from collections.abc import Callable
 from types import ModuleType
 
-from torch import Tensor, nn
+from torch import nn
 
+from bench.peers.adapter import Adapter
 from bench.peers.counterpart import Counterpart
 from bench.peers.names import library
 from models import metaformer
@@ -35,22 +36,6 @@ PAIRS = {
     },
 }
 COUNTERPARTS = {"mamba2": Counterpart(family="metaformer", options={"mixer": "state_space:causal=true", "pool": "mean"}, pairs=PAIRS)}
-
-
-class Encoder(nn.Module):
-    """Encoder from patches, images or token ids to `(batch, num_classes)`."""
-
-    def __init__(self, shape: Shape, interface: Interface, mixer: Callable[[Shape, int], nn.Module]) -> None:
-        super().__init__()
-        model = metaformer.build(metaformer.Config(shape=shape, interface=interface, mixer="identity"))
-        for place, block in enumerate(model.blocks):
-            block.mixer = mixer(shape, place)
-        self.embedding, self.blocks, self.norm, self.head = model.embedding, nn.Sequential(*model.blocks), model.norm, model.head
-
-    def forward(self, data: Tensor) -> Tensor:
-        assert self.norm is not None  # pre-norm blocks end in a norm
-        answers: Tensor = self.head(self.norm(self.blocks(self.embedding(data))))
-        return answers
 
 
 def delta_net_mixer(shape: Shape, place: int) -> nn.Module:
@@ -100,9 +85,13 @@ def encoder(
     input: str,
     vocab_size: int,
 ) -> nn.Module:
-    """Build the encoder of a mixer with mean pooling and learned positions."""
+    """Build the encoder of a mixer with mean pooling and learned positions, from patches, images or token ids to `(batch, num_classes)`."""
     shape = Shape(seq_len=seq_len, width=width, depth=depth, heads=heads, ffn_width=ffn_width)
-    return Encoder(shape, Interface(input=input, patch_dim=patch_dim, vocab_size=vocab_size, num_classes=num_classes), mixer)
+    interface = Interface(input=input, patch_dim=patch_dim, vocab_size=vocab_size, num_classes=num_classes)
+    model = metaformer.build(metaformer.Config(shape=shape, interface=interface, mixer="identity"))
+    for place, block in enumerate(model.blocks):
+        block.mixer = mixer(shape, place)
+    return Adapter(model, folds=None)  # their mixers know no padding
 
 
 mamba2 = functools.partial(encoder, mamba2_mixer)

@@ -93,7 +93,8 @@ def _require_allowed_factory(model: ModelSpec, source: str, is_own_run: bool) ->
         own_code.require_known(model.digest, model.name)
     else:
         entry = "+".join(filter(None, (f"{model.family}:{factory or options.get('model', '')}", pool, arguments)))
-        if dict(parse_outside(entry)) != dict(model.options):
+        _, _, typed = parse_outside(entry) or ("", "", ())
+        if dict(typed) != dict(model.options):
             text = f"{source}: the options of {model.name} differ from {entry}"
             raise RequestError(text, "write a new one with: bench plan ... --out FILE")
     is_known = not model.digest and factory.startswith(OWN_FACTORIES) and not factory.endswith(":library")  # `library` imports any module

@@ -14,7 +14,7 @@ from bench import catalog
 from bench.measure.engines import EAGER, parse_engine
 from bench.needs import needs_task
 from bench.peers import own_code
-from bench.peers.names import OUTSIDE, PUBLISHERS, outside_family, outside_name, parse_outside
+from bench.peers.names import OUTSIDE, PUBLISHERS, parse_outside
 from bench.planning import values
 from bench.planning.fields import choice, choices, count, flag, switch
 from bench.planning.recipe import RECIPE_KEYS, parse_recipe
@@ -100,8 +100,9 @@ def parse_model(entry: str) -> ModelRequest:
 
     Options are sorted, so that equal models have equal names. Raises RequestError for an unknown model or option.
     """
-    if family := outside_family(entry):
-        return ModelRequest(name=outside_name(entry), family=family, options=parse_outside(entry))
+    if outside := parse_outside(entry):
+        name, family, options = outside
+        return ModelRequest(name=name, family=family, options=options)
     name, *settings = entry.split("+")
     families, variants = catalog.names("families"), catalog.variants()
     if name.endswith(".py"):

@@ -104,7 +104,7 @@ def fake_nvml(**overrides: Any) -> SimpleNamespace:
         "nvmlInit": lambda: None,
         "nvmlShutdown": lambda: None,
         "nvmlDeviceGetHandleByIndex": lambda index: index,
-        "nvmlDeviceGetName": lambda _: b"Planted GPU",
+        "nvmlDeviceGetName": lambda _: "Planted GPU",
         "nvmlDeviceGetCount": lambda: 2,
         "nvmlDeviceGetComputeRunningProcesses": lambda _: [SimpleNamespace(pid=os.getpid()), SimpleNamespace(pid=1)],
         "nvmlDeviceGetMemoryInfo": lambda _: SimpleNamespace(total=2**30),
@@ -246,8 +246,7 @@ def test_a_checkout_of_another_owner_keeps_its_revision(checkout: Path, monkeypa
 
 
 def test_others_work_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = iter([(1000, 2000), (1050, 2100)])
-    monkeypatch.setattr(environment, "_processor_ticks", lambda: next(ticks))
+    monkeypatch.setattr("psutil.cpu_percent", lambda _: 50.0)
     monkeypatch.setattr("os.cpu_count", lambda: 4)
     assert environment.busy_cores(seconds=0.0) == 2.0
 
@@ -255,6 +254,7 @@ def test_others_work_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_control_groups_limit_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = {"memory.max": "1000", "memory.current": "400"}
     monkeypatch.setattr(environment, "_first_line", lambda path: lines.get(path.name))
+    monkeypatch.setattr(environment, "_memory", lambda: SimpleNamespace(available=2000))
     assert environment.available_memory_bytes() == 600
     lines["memory.max"] = "max"
-    assert environment.available_memory_bytes() == environment._memory_line("MemAvailable")
+    assert environment.available_memory_bytes() == 2000

@@ -250,7 +250,7 @@ def test_resident_memory_holds_the_peak_of_a_large_step() -> None:
 
 @pytest.mark.parametrize("phase", ["infer", "train"])
 def test_a_compiled_step_on_cpu_tells_its_state_and_its_resident_memory(monkeypatch: pytest.MonkeyPatch, phase: str) -> None:
-    def interpreted(model: torch.nn.Module) -> torch.nn.Module:
+    def interpreted(model: torch.nn.Module, **_: object) -> torch.nn.Module:
         return model
 
     monkeypatch.setattr(torch, "compile", interpreted)

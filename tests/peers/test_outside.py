@@ -210,6 +210,7 @@ def test_a_model_that_reads_numbers_while_it_builds_is_counted_all_the_same() ->
 
 
 def test_what_is_imported_is_told() -> None:
+    python.known.cache_clear()
     python._module.cache_clear()
     told: list[str] = []
     with listening(told.append):

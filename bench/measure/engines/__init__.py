@@ -11,8 +11,9 @@ This module is the contract and imports no torch. The file of an engine holds:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from bench import catalog
 from bench.spec import OptionValue, RequestError, Workload
@@ -37,13 +38,14 @@ class EngineChoice:
     def text(self) -> str:
         return "+".join((self.name, *(f"{name}={option_text(value)}" for name, value in self.options)))
 
+    @property
+    def engine(self) -> ModuleType:
+        return catalog.load("engines", self.name)
 
-def _no_facts() -> Facts:
-    return {}
-
-
-def _as_it_is(call: Call) -> Call:
-    return call
+    @property
+    def config(self) -> Any:
+        """The engine's `Config`. Raises ValueError for a wrong option."""
+        return self.engine.Config(**dict(self.options))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,19 +60,10 @@ class Prepared:
     """
 
     forward: Callable[[Tensor], Tensor]
-    wrap: Callable[[Call], Call] = _as_it_is
-    facts: Callable[[], Facts] = field(default=_no_facts)
+    wrap: Callable[[Call], Call] = lambda call: call
+    facts: Callable[[], Facts] = dict
     replays: bool = False
     is_graph: bool = False
-
-
-class Engine(Protocol):
-    HIDES_OPERATORS: bool
-    Config: Callable[..., Any]
-
-    def why_unsupported(self, config: Any, workload: Workload) -> str: ...
-
-    def prepare(self, model: nn.Module, data: Tensor, config: Any, *, trains: bool) -> Prepared: ...
 
 
 def parse_engine(text: str) -> EngineChoice:
@@ -80,32 +73,28 @@ def parse_engine(text: str) -> EngineChoice:
     """
     name, *settings = text.split("+")
     catalog.require("engines", name)
-    known = catalog.options(name, "engines")
-    given = read_options(f"engine {name}", settings, known)
-    defaults = {option.name: option.default for option in known}
-    choice = EngineChoice(name=name, options=tuple(sorted((key, value) for key, value in given.items() if value != defaults[key])))
+    known = {option.name: option for option in catalog.options(name, "engines")}
+    given = read_options(f"engine {name}", settings, known.values())
+    options = sorted((key, value) for key, value in given.items() if value != known[key].default)
+    choice = EngineChoice(name=name, options=tuple(options))
     try:
-        config_of(choice)
+        choice.config  # noqa: B018  # it checks the options
     except ValueError as error:
         raise RequestError(f"engine {text!r}: {error}", "see: bench list engines") from error
     return choice
 
 
-def config_of(choice: EngineChoice) -> Any:
-    return catalog.load("engines", choice.name).Config(**dict(choice.options))
-
-
 def why_unsupported(workload: Workload) -> str:
     """Return why the engine cannot run a workload; empty if it can."""
     choice = parse_engine(workload.engine)
-    return str(catalog.load("engines", choice.name).why_unsupported(config_of(choice), workload))
+    return str(choice.engine.why_unsupported(choice.config, workload))
 
 
 def hides_operators(engine: str) -> bool:
-    return bool(catalog.load("engines", parse_engine(engine).name).HIDES_OPERATORS)
+    return bool(parse_engine(engine).engine.HIDES_OPERATORS)
 
 
 def prepare(engine: str, model: nn.Module, data: Tensor, *, trains: bool) -> Prepared:
     choice = parse_engine(engine)
-    prepared: Prepared = catalog.load("engines", choice.name).prepare(model, data, config_of(choice), trains=trains)
+    prepared: Prepared = choice.engine.prepare(model, data, choice.config, trains=trains)
     return prepared

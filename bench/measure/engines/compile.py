@@ -6,7 +6,7 @@ It reports the number of graphs that the model was cut into, and the number of g
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bench.measure.engines import Facts, Prepared
 from models.layers.shape import require_one_of
@@ -47,6 +47,7 @@ def why_unsupported(config: Config, workload: Workload) -> str:
 
 def prepare(model: nn.Module, data: Tensor, config: Config, *, trains: bool) -> Prepared:  # noqa: ARG001  # the config was checked
     import torch
+    from torch._inductor import list_mode_options
 
     from bench.measure.step import in_channels_last
 
@@ -55,42 +56,22 @@ def prepare(model: nn.Module, data: Tensor, config: Config, *, trains: bool) -> 
     before = graphs_so_far()
 
     def facts() -> Facts:
-        found = graphs_so_far().since(before)
-        return {"engine_effective": ", ".join(filter(None, (f"compile, mode {config.mode}", frozen, layout, found.text)))}
+        return {"engine_effective": ", ".join(filter(None, (f"compile, mode {config.mode}", frozen, layout, graphs_since(before))))}
 
-    options = _options(config)
+    # torch.compile takes either a mode or inductor's options, so the mode is given as its options
+    options = {**list_mode_options(config.mode), **({"freezing": True} if config.freeze else {})}
     replays = config.mode in WITH_GRAPHS and data.device.type == "cuda"
-    return Prepared(forward=torch.compile(model, options=options) if options else torch.compile(model), facts=facts, replays=replays)
+    return Prepared(forward=torch.compile(model, options=options or None), facts=facts, replays=replays)
 
 
-def _options(config: Config) -> dict[str, Any]:
-    """Return the mode as inductor's options.
-
-    torch.compile takes either a mode or options.
-    """
-    from torch._inductor import list_mode_options
-
-    return {**list_mode_options(config.mode), **({"freezing": True} if config.freeze else {})}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Graphs:
-    """Distinct graphs and graph breaks counted by torch.compile."""
-
-    num_graphs: int
-    num_breaks: int
-
-    def since(self, before: Graphs) -> Graphs:
-        return Graphs(num_graphs=self.num_graphs - before.num_graphs, num_breaks=self.num_breaks - before.num_breaks)
-
-    @property
-    def text(self) -> str:
-        plural = "" if self.num_graphs == 1 else "s"
-        return f"{self.num_graphs} graph{plural}, {self.num_breaks} graph breaks"
-
-
-def graphs_so_far() -> Graphs:
-    """Return the counts of this process since its start."""
+def graphs_so_far() -> tuple[int, int]:
+    """Return the number of distinct graphs, and of graph breaks, of this process since its start."""
     from torch._dynamo.utils import counters
 
-    return Graphs(num_graphs=counters["stats"]["unique_graphs"], num_breaks=sum(counters["graph_break"].values()))
+    return counters["stats"]["unique_graphs"], sum(counters["graph_break"].values())
+
+
+def graphs_since(before: tuple[int, int]) -> str:
+    """Tell both numbers since an earlier moment, as `1 graph, 0 graph breaks`."""
+    num_graphs, num_breaks = (now - then for now, then in zip(graphs_so_far(), before, strict=True))
+    return f"{num_graphs} graph{'' if num_graphs == 1 else 's'}, {num_breaks} graph breaks"

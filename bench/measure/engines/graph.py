@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bench.measure.engines import Call, Facts, Prepared
+from bench.measure.engines import Call, Prepared
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -37,7 +38,8 @@ def prepare(model: nn.Module, data: Tensor, config: Config, *, trains: bool) -> 
 
     For training the optimizer must be `capturable`, as `bench.measure.step` makes it on CUDA.
     """
-    return Prepared(forward=model, wrap=recorded, facts=_facts, replays=True, is_graph=True)
+    facts = {"engine_effective": f"one CUDA graph, recorded after {WARMUP_CALLS} calls"}
+    return Prepared(forward=model, wrap=recorded, facts=lambda: facts, replays=True, is_graph=True)
 
 
 def recorded(call: Call) -> Call:
@@ -45,15 +47,8 @@ def recorded(call: Call) -> Call:
 
     Every replay reads the same data and writes its result to the same place.
     """
-    replay: list[Callable[[], Any]] = []
-
-    def step() -> Tensor:
-        if not replay:
-            replay.append(record(call))
-        result: Tensor = replay[0]()
-        return result
-
-    return step
+    replay = functools.cache(lambda: record(call))
+    return lambda: replay()()
 
 
 def record(call: Callable[[], Any], num_calls: int = 1) -> Callable[[], Any]:
@@ -98,7 +93,3 @@ def beside() -> Iterator[None]:
     with torch.cuda.stream(stream):
         yield
     default.wait_stream(stream)
-
-
-def _facts() -> Facts:
-    return {"engine_effective": f"one CUDA graph, recorded after {WARMUP_CALLS} calls"}

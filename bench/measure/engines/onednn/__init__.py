@@ -43,7 +43,7 @@ def prepare(model: nn.Module, data: Tensor, config: Config, *, trains: bool) -> 
     The front end of torch.compile finds the calls in any model; the resulting graph runs operator by operator. Raises RuntimeError if this
     build of torch has no such products.
     """
-    from bench.measure.engines.compile import graphs_so_far
+    from bench.measure.engines.compile import graphs_since, graphs_so_far
     from bench.measure.engines.onednn import product
     from bench.measure.engines.onednn.direct import Direct
     from bench.measure.engines.onednn.pieces import Pieces, joins_samples
@@ -62,7 +62,7 @@ def prepare(model: nn.Module, data: Tensor, config: Config, *, trains: bool) -> 
 
     def facts() -> Facts:
         split = f"in pieces of {pieces.running}" if 0 < pieces.running < len(data) else ""
-        return _facts(sites.get(pieces.running, ()), split, graphs_so_far().since(before).text)
+        return _facts(sites.get(pieces.running, ()), split, graphs_since(before))
 
     before = graphs_so_far()
     pieces = Pieces(Direct(model, replace), model, num_rows, may_split=not (trains and joins_samples(model)))
