@@ -31,7 +31,7 @@ from models.layers.halves import (
 )
 from models.layers.head import Head, head_cost
 from models.layers.initialise import initialise_linears
-from models.layers.shape import NO_POOL, Interface, Shape, require_divisible, require_one_of
+from models.layers.shape import NO_POOL, Interface, Shape, require_choices, require_divisible
 from models.mixers import attention
 
 NOMINAL_FFN_RATIO = 4
@@ -64,9 +64,7 @@ class Config:
     activation: str = "relu"
 
     def __post_init__(self) -> None:
-        require_one_of("pool", self.pool, POOLS)
-        require_one_of("positions", self.positions, POSITIONS)
-        require_one_of("activation", self.activation, tuple(ACTIVATIONS))
+        require_choices(self, pool=POOLS, positions=POSITIONS, activation=ACTIVATIONS)
         target_interface(self.interface, self.target_vocab)  # raises for an unsuitable vocabulary
         require_divisible("width", self.shape.width, f"{GRAIN} in an encoder-decoder", GRAIN)
         _ = self.encoder_attention, self.decoder_attention  # raise if the heads do not divide the width

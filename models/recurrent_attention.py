@@ -32,7 +32,7 @@ from models.layers.head import Head, head_cost
 from models.layers.initialise import initialise_linears
 from models.layers.masking import masked_softmax
 from models.layers.recurrence import GATES, gru_cost, gru_step, initialise_gru, run_gru, run_gru_in_products
-from models.layers.shape import NO_POOL, Interface, Shape, require_divisible, require_one_of
+from models.layers.shape import NO_POOL, Interface, Shape, require_choices, require_divisible
 
 NOMINAL_FFN_RATIO = 8
 USES_HEADS = False
@@ -84,8 +84,7 @@ class Config:
     recurrence: str = "native"
 
     def __post_init__(self) -> None:
-        require_one_of("pool", self.pool, POOLS)
-        require_one_of("recurrence", self.recurrence, tuple(RECURRENCES))
+        require_choices(self, pool=POOLS, recurrence=RECURRENCES)
         target_interface(self.interface, self.target_vocab)  # raises for an unsuitable vocabulary
         require_divisible("width", self.shape.width, f"{GRAIN} in an encoder-decoder", GRAIN)
 

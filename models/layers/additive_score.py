@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from models.layers.cost import Cost, Polynomial, Term, constant
+from models.layers.cost import Cost, Polynomial, Term, constant, linear
 from models.layers.shape import require_positive
 
 
@@ -59,8 +59,8 @@ def additive_score_cost(query_width: int, key_width: int, hidden: int, *, querie
     """
     return Cost(
         (
-            Term(name="project_queries", params=constant(query_width * hidden), macs=queries * (query_width * hidden)),
-            Term(name="project_keys", params=constant(key_width * hidden), macs=keys * (key_width * hidden)),
+            linear("project_queries", query_width, hidden, tokens=queries, bias=False),
+            linear("project_keys", key_width, hidden, tokens=keys, bias=False),
             Term(name="scores", params=constant(hidden), macs=queries * keys * hidden),
         )
     )

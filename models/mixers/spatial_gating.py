@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from models.layers.cost import Cost, N, Polynomial, Term, constant, layer_norm
 from models.layers.fft_convolution import convolve_by_fft, fft_length, toeplitz_matrices
 from models.layers.padding import zero_padding
-from models.layers.shape import require_divisible, require_non_negative, require_one_of, require_positive
+from models.layers.shape import require_choices, require_divisible, require_non_negative, require_sizes
 
 KEEPS_WIDTH = False
 """The default gating returns half of the channels, as `gmlp` expects.
@@ -163,15 +163,8 @@ class Config:
     rank: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("seq_len", "width", "heads"):
-            require_positive(name, getattr(self, name))
-        for name, allowed in (
-            ("kernel", KERNEL_NAMES),
-            ("gating", tuple(GATINGS)),
-            ("head_mix", HEAD_MIXES),
-            ("weight_init", WEIGHT_INITS),
-        ):
-            require_one_of(name, getattr(self, name), allowed)
+        require_sizes(self, "seq_len", "width", "heads")
+        require_choices(self, kernel=KERNEL_NAMES, gating=GATINGS, head_mix=HEAD_MIXES, weight_init=WEIGHT_INITS)
         if type(self.bias_init) is not int or self.bias_init not in BIAS_INITS:
             raise ValueError(f"bias_init must be 0 or 1, not {self.bias_init!r}")
         require_matrix(kernel=self.kernel, toeplitz=self.toeplitz, rank=self.rank, seq_len=self.seq_len)
@@ -228,10 +221,7 @@ class SpatialGating(nn.Module):
         `extra`: `(batch, n, channels)`, added to the gate: aMLP's tiny attention (arXiv 2105.08050, Sec. 4.3).
         """
         u, v = tokens.chunk(2, dim=-1) if self.form.splits else (tokens, tokens)
-        v = self.norm(v)
-        if valid is not None:
-            v = zero_padding(v, valid)
-        gate = self.mix_tokens(v)
+        gate = self.mix_tokens(zero_padding(self.norm(v), valid))
         if extra is not None:
             gate = gate + extra
         return self.form.combine(u, gate)
