@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from models.layers.cost import ZERO, Cost, N, Polynomial, Term, constant
 from models.layers.embedding import Embedding, embedding_cost
 from models.layers.padding import readable, zero_padding
-from models.layers.shape import NO_POOL, Interface, Shape, require_non_negative
+from models.layers.shape import NO_POOL, Interface, Shape, require_divisible
 
 POOLS = ("mean",)
 """Poolings over both halves.
@@ -65,36 +65,24 @@ class HalvesEmbedding(nn.Module):
     `target`: likewise, for the target tokens.
     """
 
-    def __init__(self, shape: Shape, interface: Interface, *, positions: str, target_vocab: int = 0) -> None:
+    def __init__(self, shape: Shape, interface: Interface, *, positions: str) -> None:
         super().__init__()
         length = num_source_tokens(shape.seq_len)
-        reads = target_interface(interface, target_vocab)
         self.source = Embedding(shape, interface, pool=NO_POOL, positions=positions, num_tokens=length)
-        self.target = Embedding(shape, reads, pool=NO_POOL, positions=positions, num_tokens=shape.seq_len - length)
+        self.target = Embedding(shape, interface, pool=NO_POOL, positions=positions, num_tokens=shape.seq_len - length)
 
 
-def target_interface(interface: Interface, target_vocab: int) -> Interface:
-    """Return the interface of the target half, with its own vocabulary.
-
-    `target_vocab`: number of ids in the target (0: as many as in the source).
-
-    Raises ValueError for images, for a target vocabulary with patches, and for one that is smaller than the vocabulary of the data.
-    """
+def require_halves(shape: Shape, interface: Interface) -> None:
+    """Raise ValueError for images, or a width that is not a multiple of `GRAIN`."""
     if interface.input == "images":
         raise ValueError("input must be patches or tokens for an encoder-decoder, not 'images'")
-    require_non_negative("target_vocab", target_vocab)
-    if target_vocab and interface.input != "tokens":
-        raise ValueError(f"target_vocab must be 0 with input={interface.input}, not {target_vocab}: only tokens have a vocabulary")
-    if 0 < target_vocab < interface.vocab_size:
-        raise ValueError(f"target_vocab must be 0 or at least {interface.vocab_size}, the vocabulary of the data, not {target_vocab}")
-    return replace(interface, vocab_size=target_vocab) if target_vocab else interface
+    require_divisible("width", shape.width, f"{GRAIN} in an encoder-decoder", GRAIN)
 
 
-def halves_embedding_cost(shape: Shape, interface: Interface, *, positions: str, target_vocab: int = 0) -> Cost:
+def halves_embedding_cost(shape: Shape, interface: Interface, *, positions: str) -> Cost:
     """Return the embeddings' cost in terms of target tokens (see `in_tokens`)."""
-    source = embedding_cost(shape, interface, pool=NO_POOL, positions=positions)
-    target = embedding_cost(shape, target_interface(interface, target_vocab), pool=NO_POOL, positions=positions)
-    return of_source(source, shape.seq_len).within("source") + target.within("target")
+    half = embedding_cost(shape, interface, pool=NO_POOL, positions=positions)
+    return of_source(half, shape.seq_len).within("source") + half.within("target")
 
 
 def num_source(seq_len: int) -> Polynomial:
