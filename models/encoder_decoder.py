@@ -109,8 +109,7 @@ class EncoderBlock(nn.Module):
         self.feed_forward = SubLayer(_feed_forward(config), config)
 
     def forward(self, tokens: Tensor, valid: Tensor | None) -> Tensor:
-        mixed: Tensor = self.feed_forward(self.attention(tokens, valid))
-        return mixed
+        return self.feed_forward(self.attention(tokens, valid))
 
 
 class DecoderBlock(nn.Module):
@@ -128,8 +127,7 @@ class DecoderBlock(nn.Module):
     def forward(self, tokens: Tensor, memory: Tensor, valid: Tensor | None, memory_valid: Tensor | None) -> Tensor:
         tokens = self.attention(tokens, valid)
         tokens = self.cross_attention(tokens, memory, memory_valid)
-        mixed: Tensor = self.feed_forward(tokens)
-        return mixed
+        return self.feed_forward(tokens)
 
 
 class EncoderDecoder(nn.Module):

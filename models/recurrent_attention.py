@@ -190,8 +190,7 @@ class RecurrentAttention(nn.Module):
         `source`: ids or patches -> memory `(batch, source tokens, width)`, states `(batch, width)`.
         """
         tokens, valid = masked_half(self.embedding.source(source), valid)
-        memory, states = self.blocks["encoder"](tokens, valid)
-        return memory, states
+        return self.blocks["encoder"](tokens, valid)
 
     def decode(
         self, target: Tensor, memory: Tensor, states: list[Tensor], valid: Tensor | None = None, memory_valid: Tensor | None = None
@@ -203,8 +202,7 @@ class RecurrentAttention(nn.Module):
         """
         tokens, valid = masked_half(self.embedding.target(target), valid)
         memory, memory_valid = masked_half(memory, memory_valid)
-        decoded: Tensor = self.blocks["decoder"](tokens, memory, states, valid, memory_valid)
-        return decoded
+        return self.blocks["decoder"](tokens, memory, states, valid, memory_valid)
 
 
 def build(config: Config) -> RecurrentAttention:

@@ -5,12 +5,12 @@ Runs automatically before the first round. Its times are not reported.
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.metrics import Measurement, Repeat
+from bench.metrics.memory import status_bytes
 from bench.spec import Job, Record
 
 REPEAT: Repeat = "pilot"
@@ -32,7 +32,7 @@ def measure(job: Job) -> Measurement:
     from bench.measure.timer import Rules, rules_for, stopwatch_for, time_call
 
     work = job.cell.workload
-    rss_before, available = _resident_bytes(), available_memory_bytes() if work.device == "cpu" else _free_gpu_bytes()
+    rss_before, available = status_bytes("VmRSS") or 0, available_memory_bytes() if work.device == "cpu" else _free_gpu_bytes()
     rules = rules_for(work.device, min(PILOT_S, job.settings.sample_s))
     with attention_backend(work.attention):
         step = build_step(job.cell, seed=job.settings.seed)
@@ -57,14 +57,6 @@ def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
     The pilot is the first to run a configuration, so only its first call really compiles.
     """
     return {"compile_s": records[0].outcome.values.get("compile_s")}
-
-
-def _resident_bytes() -> int:
-    try:
-        with open("/proc/self/statm") as statm:
-            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError):
-        return 0
 
 
 def _peak_bytes(device: str, rss_before: int) -> int:

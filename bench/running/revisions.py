@@ -88,7 +88,8 @@ def checked_out(revisions: Sequence[Revision], repository: Path = OWN_FOLDER) ->
         for place, revision in enumerate(revisions):
             tree = _TREES[revision.short] = folder / str(place)
             if revision.name == WORKING_TREE:
-                _copy_packages(repository, tree)
+                for package in PACKAGES:
+                    shutil.copytree(repository / package, tree / package, ignore=shutil.ignore_patterns("__pycache__"))
                 continue
             stack.callback(_remove_worktree, repository, tree)
             if _git(repository, *QUIET, "worktree", "add", "--detach", str(tree), revision.commit) is None:
@@ -100,11 +101,6 @@ def _remove_worktree(repository: Path, tree: Path) -> None:
     """Remove a worktree, even one left locked by an interrupted creation."""
     _git(repository, "worktree", "unlock", str(tree))
     _git(repository, "worktree", "remove", "--force", str(tree))
-
-
-def _copy_packages(repository: Path, tree: Path) -> None:
-    for package in PACKAGES:
-        shutil.copytree(repository / package, tree / package, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def _hint_of_first_measurable(repository: Path) -> str:

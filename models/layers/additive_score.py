@@ -35,8 +35,7 @@ class AdditiveScore(nn.Module):
 
     def project_keys(self, keys: Tensor) -> Tensor:
         """Project keys: `(batch, keys, key_width)` -> `(batch, keys, hidden)`."""
-        projected: Tensor = self.key(keys)
-        return projected
+        return self.key(keys)
 
     def score(self, queries: Tensor, projected_keys: Tensor) -> Tensor:
         """Score queries against keys that are already projected.
@@ -45,8 +44,7 @@ class AdditiveScore(nn.Module):
         """
         # (batch, queries, keys, hidden): the sum inside tanh does not factor, so every pair is stored; tanh_ stores it only once
         pairs = (self.query(queries)[:, :, None] + projected_keys[:, None]).tanh_()
-        scores: Tensor = self.combine(pairs).squeeze(-1)
-        return scores
+        return self.combine(pairs).squeeze(-1)
 
 
 def additive_score_cost(query_width: int, key_width: int, hidden: int, *, queries: Polynomial, keys: Polynomial) -> Cost:

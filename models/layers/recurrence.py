@@ -27,8 +27,7 @@ def run_gru(gru: nn.GRU, tokens: Tensor, valid: Tensor | None = None) -> tuple[T
     moved to the front, packed and run, and their states are moved back.
     """
     if valid is None:
-        states, last = gru(tokens)
-        return states, last
+        return gru(tokens)
     order = (~valid).long().argsort(dim=1, stable=True)[..., None]
     together = tokens.gather(1, order.expand_as(tokens))
     packed = pack_padded_sequence(together, valid.sum(dim=1).cpu(), batch_first=True, enforce_sorted=False)

@@ -67,7 +67,7 @@ class AdditiveAttention(nn.Module):
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
         tokens = zero_padding(tokens, valid)  # zero times NaN is NaN
-        weights = masked_softmax(self._scores(tokens), None if valid is None else valid[:, None])
+        weights = masked_softmax(self.score(self.query(tokens), self.key(tokens)), None if valid is None else valid[:, None])
         if self.dropout:
             weights = F.dropout(weights, self.dropout, self.training)
         return self.project(weights @ self.value(tokens))
@@ -77,11 +77,7 @@ class AdditiveAttention(nn.Module):
 
         `(batch, n, width)` -> `(1, n, n)`: the softmax of the scores.
         """
-        return masked_softmax(self._scores(tokens), None).mean(dim=0, keepdim=True)
-
-    def _scores(self, tokens: Tensor) -> Tensor:
-        scores: Tensor = self.score(self.query(tokens), self.key(tokens))
-        return scores
+        return masked_softmax(self.score(self.query(tokens), self.key(tokens)), None).mean(dim=0, keepdim=True)
 
 
 def build(config: Config) -> AdditiveAttention:

@@ -71,8 +71,7 @@ class GatedProjection(nn.Module):
         self.contract = nn.Linear(config.width, config.width)
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
-        projected: Tensor = self.contract(self.gating(F.gelu(self.expand(tokens)), valid))
-        return projected
+        return self.contract(self.gating(F.gelu(self.expand(tokens)), valid))
 
 
 def build(config: Config) -> GatedProjection:

@@ -144,8 +144,7 @@ class LongConvolution(nn.Module):
         first, second, value = self.short(projected).chunk(3, dim=-1)
         value = zero_padding(first * value, valid)
         mixed = self.convolve(value.transpose(1, 2), self.filter()).transpose(1, 2)
-        answer: Tensor = self.contract(second * mixed)
-        return answer
+        return self.contract(second * mixed)
 
 
 def build(config: Config) -> LongConvolution:

@@ -221,7 +221,8 @@ class SpatialGating(nn.Module):
         `extra`: `(batch, n, channels)`, added to the gate: aMLP's tiny attention (arXiv 2105.08050, Sec. 4.3).
         """
         u, v = tokens.chunk(2, dim=-1) if self.form.splits else (tokens, tokens)
-        gate = self.mix_tokens(zero_padding(self.norm(v), valid))
+        v = zero_padding(self.norm(v), valid)
+        gate = self.mix_tokens(v)
         if extra is not None:
             gate = gate + extra
         return self.form.combine(u, gate)
