@@ -86,8 +86,12 @@ class Config:
         require_encoder(self)
         require_non_negative("tiny_attention", self.tiny_attention)
         require_choices(self, gating=GATINGS, kernel=spatial_gating.KERNEL_NAMES)
-        if self.gating == IDENTITY:
-            _require_default_mixing(self)
+        for option in fields(self) if self.gating == IDENTITY else ():
+            value = getattr(self, option.name)
+            if option.name in MIXING_OPTIONS and value != option.default:
+                raise ValueError(
+                    f"{option.name} must be {option.default} with gating={IDENTITY}, not {value!r}: {IDENTITY} mixes no tokens"
+                )
         spatial_gating.require_matrix(kernel=self.kernel, toeplitz=self.toeplitz, rank=self.rank, seq_len=self.shape.seq_len)
         _ = self.spatial  # raises if ffn_width does not split
 
@@ -124,13 +128,6 @@ class Config:
             inner_width=self.tiny_attention,
             out_width=self.gated_width,
         )
-
-
-def _require_default_mixing(config: Config) -> None:
-    for option in fields(config):
-        value = getattr(config, option.name)
-        if option.name in MIXING_OPTIONS and value != option.default:
-            raise ValueError(f"{option.name} must be {option.default} with gating={IDENTITY}, not {value!r}: {IDENTITY} mixes no tokens")
 
 
 class GatedBlock(nn.Module):

@@ -51,20 +51,16 @@ class Config:
         percent = self.bandwidth_percent
         if isinstance(percent, bool) or not isinstance(percent, int) or percent < NARROWEST_PERCENT:
             raise ValueError(f"bandwidth_percent must be a whole number from {NARROWEST_PERCENT} up, not {percent!r}")
-        _require_points(self.interface)
+        interface, needed = self.interface, "kernel regression reads points (x, y, query flag) and predicts one number per point"
+        for name, only in (("input", "patches"), ("output", "tokens"), ("num_classes", 1)):
+            if (found := getattr(interface, name)) != only:
+                raise ValueError(f"{name} must be {only}, not {found!r}: {needed}")
+        if interface.patch_dim < TOKEN_CHANNELS:
+            raise ValueError(f"patch_dim must be at least {TOKEN_CHANNELS}, not {interface.patch_dim}: {needed}")
 
     @property
     def pool(self) -> str:
         return NO_POOL
-
-
-def _require_points(interface: Interface) -> None:
-    needed = "kernel regression reads points (x, y, query flag) and predicts one number per point"
-    for name, only in (("input", "patches"), ("output", "tokens"), ("num_classes", 1)):
-        if (found := getattr(interface, name)) != only:
-            raise ValueError(f"{name} must be {only}, not {found!r}: {needed}")
-    if interface.patch_dim < TOKEN_CHANNELS:
-        raise ValueError(f"patch_dim must be at least {TOKEN_CHANNELS}, not {interface.patch_dim}: {needed}")
 
 
 class KernelSmoothing(nn.Module):

@@ -21,7 +21,7 @@ from models.layers.cost import Cost, layer_norm
 from models.layers.encoder import Encoder, encoder_cost, require_encoder
 from models.layers.feed_forward import ACTIVATIONS, FeedForward, feed_forward_cost
 from models.layers.normalisation import NORMS
-from models.layers.options import Option, Value, read_options, reference_config, split_choice
+from models.layers.options import Option, read_options, reference_config, split_choice
 from models.layers.shape import Interface, Shape, require_choices, require_divisible, require_non_negative, require_one_of
 from models.layers.short_convolution import CONVOLUTIONS, ShortConvolution, short_convolution
 
@@ -135,18 +135,15 @@ class Config:
         own = [Option(name, default) for name, default in known.items() if name not in BLOCK_FIELDS]
         given = read_options(f"mixer={self.mixer_name}", split_choice(self.mixer)[1], own)
         shared = {"heads": self.shape.heads, "convolution": self.convolution}
-        chosen = {name: value for name, value in shared.items() if name in known} | self._reach_of(mixer, given) | given
+        chosen = {name: value for name, value in shared.items() if name in known} | given
+        if self.reach:
+            if not hasattr(mixer, "REACH"):
+                raise ValueError(f"reach must be 0 with mixer={self.mixer}, not {self.reach}: the mixer has no window or kernel size")
+            if mixer.REACH in given:
+                raise ValueError(f"reach must be 0 with mixer={self.mixer}, not {self.reach}: the mixer's own option sets it")
+            chosen[mixer.REACH] = self.reach
         config = mixer.Config(seq_len=self.shape.seq_len, width=self.shape.width, **chosen)
         return reference_config(mixer, config) if self.formulation == "reference" else config
-
-    def _reach_of(self, mixer: ModuleType, given: dict[str, Value]) -> dict[str, Value]:
-        if not self.reach:
-            return {}
-        if not hasattr(mixer, "REACH"):
-            raise ValueError(f"reach must be 0 with mixer={self.mixer}, not {self.reach}: the mixer has no window or kernel size")
-        if mixer.REACH in given:
-            raise ValueError(f"reach must be 0 with mixer={self.mixer}, not {self.reach}: the mixer's own option sets it")
-        return {mixer.REACH: self.reach}
 
 
 @functools.cache

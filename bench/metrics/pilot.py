@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.metrics import Measurement, Repeat
-from bench.metrics.memory import status_bytes
+from bench.metrics.memory import available_bytes, status_bytes
 from bench.spec import Job, Record
 
 REPEAT: Repeat = "pilot"
@@ -27,12 +27,13 @@ The driver does not report it.
 def measure(job: Job) -> Measurement:
     """Warm up the step as for a round; time it for `PILOT_S`."""
     from bench.measure.engines import hides_operators
-    from bench.measure.environment import available_memory_bytes
     from bench.measure.step import attention_backend, build_step
     from bench.measure.timer import Rules, rules_for, stopwatch_for, time_call
 
     work = job.cell.workload
-    rss_before, available = status_bytes("VmRSS") or 0, available_memory_bytes() if work.device == "cpu" else _free_gpu_bytes()
+    rss_before, available = status_bytes("VmRSS") or 0, available_bytes(work.device)
+    if available is not None and work.device == "cuda":
+        available += CUDA_CONTEXT_BYTES
     rules = rules_for(work.device, min(PILOT_S, job.settings.sample_s))
     with attention_backend(work.attention):
         step = build_step(job.cell, seed=job.settings.seed)
@@ -71,10 +72,3 @@ def _peak_bytes(device: str, rss_before: int) -> int:
     import resource
 
     return max(0, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - rss_before)
-
-
-def _free_gpu_bytes() -> int:
-    import torch
-
-    free: int = torch.cuda.mem_get_info()[0]
-    return free + CUDA_CONTEXT_BYTES

@@ -43,11 +43,6 @@ class Augmentation:
     num_classes: int = field(kw_only=True)
     magnitude: int = field(default=RANDAUGMENT_MAGNITUDE, kw_only=True)
 
-    @property
-    def mixes(self) -> bool:
-        """Whether labels become shares of classes."""
-        return "mixup" in self.names or "cutmix" in self.names
-
     def before(self, images: Tensor) -> Tensor:
         """Augment raw images; keep their shape and type.
 

@@ -212,7 +212,9 @@ class SpatialGating(nn.Module):
         self.norm = nn.LayerNorm(config.channels) if config.gate_norm else nn.Identity()
         self.weights = nn.ParameterList(nn.Parameter(_initial_weight(config)) for _ in range(config.heads))
         if config.rank:
-            self.inner_weights = nn.ParameterList(nn.Parameter(_initial_inner_weight(config)) for _ in range(config.heads))
+            # with deviation n^(-1/2), inner factors keep the scale of the tokens, and the gradient of the outer ones
+            inner = (torch.empty(config.rank, n).normal_(std=n**-0.5) for _ in range(config.heads))
+            self.inner_weights = nn.ParameterList(map(nn.Parameter, inner))
         self.biases = nn.ParameterList(nn.Parameter(torch.full((n,), float(config.bias_init))) for _ in range(config.heads))
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None, extra: Tensor | None = None) -> Tensor:
@@ -313,7 +315,7 @@ def diagonals_by_distance(diagonals: Tensor) -> Tensor:
 def _initial_weight(config: Config) -> Tensor:
     """Return a fresh W, its diagonals, or the outer factor of a W of low rank.
 
-    That factor makes up for the inner one (`_initial_inner_weight`): the entries of their product have the deviation asked for.
+    That factor makes up for the inner one: the entries of their product have the deviation asked for.
     """
     n, rank = config.seq_len, config.rank
     # one row of diagonals, not a vector, so that weight decay applies to it as to a matrix
@@ -322,11 +324,6 @@ def _initial_weight(config: Config) -> Tensor:
         return weight.normal_(std=WEIGHT_STDS[config.weight_init] * math.sqrt(n / rank if rank else 1))
     bound = (rank or n) ** -0.5
     return weight.uniform_(-bound, bound)
-
-
-def _initial_inner_weight(config: Config) -> Tensor:
-    """Return a fresh inner factor: with deviation n^(-1/2) it keeps the scale of the tokens, and the gradient of the outer factor."""
-    return torch.empty(config.rank, config.seq_len).normal_(std=config.seq_len**-0.5)
 
 
 def build(config: Config) -> SpatialGating:

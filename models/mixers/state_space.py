@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.layers.chunks import join_chunks, pairs_in_chunks, split_chunks, tokens_in_chunks
-from models.layers.cost import ZERO, Cost, Polynomial, Term, constant, linear
+from models.layers.cost import ZERO, Cost, Term, constant, linear
 from models.layers.initialise import initialise_linears
 from models.layers.padding import zero_padding
 from models.layers.shape import require_choices, require_heads
@@ -99,7 +99,8 @@ class StateSpace(nn.Module):
         self.project_in = nn.Linear(config.width, sum(config.projected), bias=False)
         self.convolution = ShortConvolution(config.directions * config.convolved, config.conv_width, convolution=config.convolution)
         self.log_rate = nn.Parameter(torch.empty(of_heads).uniform_(*RATES).log())
-        self.step_bias = nn.Parameter(_inverse_softplus(torch.empty(of_heads).uniform_(*map(math.log, STEPS)).exp()))
+        steps = torch.empty(of_heads).uniform_(*map(math.log, STEPS)).exp()
+        self.step_bias = nn.Parameter(steps + torch.log(-torch.expm1(-steps)))  # the inverse of softplus
         self.skip = nn.Parameter(torch.ones(of_heads))
         self.norm = nn.RMSNorm(config.inner, eps=EPSILON)
         self.project_out = nn.Linear(config.inner, config.width, bias=False)
@@ -208,10 +209,6 @@ def _lowest(dtype: torch.dtype) -> float:
     return 0.7 * math.log(torch.finfo(dtype).tiny)
 
 
-def _inverse_softplus(value: Tensor) -> Tensor:
-    return value + torch.log(-torch.expm1(-value))
-
-
 def build(config: Config) -> StateSpace:
     return initialise_linears(StateSpace(config))
 
@@ -225,7 +222,9 @@ def cost(config: Config) -> Cost:
     """
     inner, state = config.inner, config.state * config.directions
     pairs = pairs_in_chunks(config.seq_len, config.chunk)
-    carried = _carried(config) * (state * inner)
+    # all tokens but one chunk's leave a state to a later chunk
+    carried = tokens_in_chunks(config.seq_len, config.chunk) + constant(-config.chunk)
+    carried = (carried if config.seq_len > config.chunk else ZERO) * (state * inner)
     return Cost(
         (
             linear("project_in", config.width, sum(config.projected), bias=False),
@@ -239,10 +238,3 @@ def cost(config: Config) -> Cost:
             linear("project_out", inner, config.width, bias=False),
         )
     )
-
-
-def _carried(config: Config) -> Polynomial:
-    """Return the number of tokens that leave a state to a later chunk: all but one chunk's."""
-    if config.seq_len <= config.chunk:
-        return ZERO
-    return tokens_in_chunks(config.seq_len, config.chunk) + constant(-config.chunk)
