@@ -36,8 +36,6 @@ from models.mixers import attention
 NOMINAL_FFN_RATIO = 4
 USES_HEADS = True
 SOURCE_AND_TARGET = True
-REFERENCE_OPTIONS: dict[str, str] = {}
-VARIANTS: dict[str, tuple[Shape, Interface, dict[str, str]]] = {}
 
 
 @dataclass(frozen=True, kw_only=True)

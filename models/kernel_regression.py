@@ -22,8 +22,6 @@ from models.layers.shape import NO_POOL, Interface, Shape, require_one_of
 
 NOMINAL_FFN_RATIO = 4
 USES_HEADS = False
-REFERENCE_OPTIONS: dict[str, str] = {}
-VARIANTS: dict[str, tuple[Shape, Interface, dict[str, str]]] = {}
 BANDWIDTHS = ("fixed", "learned")
 NARROWEST_PERCENT = 10
 TOKEN_CHANNELS = 3

@@ -28,7 +28,6 @@ from models.layers.short_convolution import CONVOLUTIONS, ShortConvolution, shor
 NOMINAL_FFN_RATIO = 4
 USES_HEADS = True
 REFERENCE_OPTIONS = {"formulation": "reference"}
-VARIANTS: dict[str, tuple[Shape, Interface, dict[str, str]]] = {}
 FORMULATIONS = ("native", "reference")
 BLOCK_FIELDS = ("seq_len", "width", "heads", "out_width")
 """Fields of a mixer's `Config` that the block sets.

@@ -37,7 +37,6 @@ NOMINAL_FFN_RATIO = 8
 USES_HEADS = False
 SOURCE_AND_TARGET = True
 REFERENCE_OPTIONS = {"recurrence": "products"}
-VARIANTS: dict[str, tuple[Shape, Interface, dict[str, str]]] = {}
 
 
 def _step_in_products(cell: nn.GRUCell, inputs: Tensor, state: Tensor) -> Tensor:

@@ -18,8 +18,6 @@ from models.mixers import attention
 
 NOMINAL_FFN_RATIO = 4
 USES_HEADS = True
-REFERENCE_OPTIONS: dict[str, str] = {}
-VARIANTS: dict[str, tuple[Shape, Interface, dict[str, str]]] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
