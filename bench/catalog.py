@@ -29,15 +29,6 @@ FOLDERS = {
     "executors": "bench.running.executors",
     "engines": "bench.measure.engines",
 }
-SINGULAR = {
-    "families": "family",
-    "mixers": "mixer",
-    "metrics": "metric",
-    "tasks": "task",
-    "ablations": "ablation",
-    "executors": "executor",
-    "engines": "engine",
-}
 SYNONYMS = {
     "fp16": "fp16 needs loss scaling to train, which bf16 does not; did you mean bf16?",
     "float16": "float16 needs loss scaling to train, which bf16 does not; did you mean bf16?",
@@ -81,7 +72,7 @@ def load(kind: str, name: str) -> ModuleType:
 def require(kind: str, name: str) -> None:
     """Raise RequestError, with a suggestion, if the name is unknown."""
     if name not in names(kind):
-        raise unknown(SINGULAR[kind], name, names(kind), f"bench list {kind}")
+        raise unknown("family" if kind == "families" else kind.removesuffix("s"), name, names(kind), f"bench list {kind}")
 
 
 def unknown(noun: str, name: str, allowed: tuple[str, ...], next_command: str = "") -> RequestError:
@@ -105,11 +96,10 @@ def options(name: str, kind: str = "families") -> tuple[Option, ...]:
     Options are the fields of its `Config` except NOT_OPTIONS.
     """
     config = _config(kind, name)
-    fields = [item for item in (config.body if config else ()) if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)]
     return tuple(
         Option(item.target.id, ast.literal_eval(item.value))
-        for item in fields
-        if isinstance(item.target, ast.Name) and item.value and item.target.id not in NOT_OPTIONS
+        for item in (config.body if config else ())
+        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name) and item.value and item.target.id not in NOT_OPTIONS
     )
 
 

@@ -78,7 +78,10 @@ def diff_code(words: Sequence[str], run_command: Any, options: Options) -> None:
         console.say(f"stopped; the same command goes on in {stopped.folder}")
         raise typer.Exit(EXIT_INTERRUPTED) from None
     found = ratios_of(read_run(measured.folder), asked.cells)
-    failing = [each.name for each in found if bound and each.ratio and _is_beyond(each.ratio, bound)]
+    # the whole interval is beyond the bound
+    failing = [
+        each.name for each in found if bound and each.ratio and bound.is_violated_by(each.ratio.low if bound.above else each.ratio.high)
+    ]
     _show(found, first, second, failing, options.json)
     console.say(f"results: {measured.folder}")
     if not measured.complete:
@@ -93,7 +96,11 @@ def plan_of_revisions(plan: Plan, first: Revision, second: Revision, command: st
     parts = []
     cells: list[PlannedCell] = []
     for planned in plan.cells:
-        own = [_by(planned, revision) for revision in (first, second)]
+        own = []
+        for revision in (first, second):  # the model's name tells them apart in tables
+            model = replace(planned.cell.model, name=f"{planned.cell.model.name} at {revision.short}")
+            workload = replace(planned.cell.workload, code=revision.short)
+            own.append(replace(planned, cell=replace(planned.cell, model=model, workload=workload)))
         cells += own
         arms = tuple(PlannedArm(name=arm, cells=(found.cell.cell_id,)) for arm, found in zip("AB", own, strict=True))
         ids = tuple(found.cell.cell_id for found in own)
@@ -107,13 +114,6 @@ def plan_of_revisions(plan: Plan, first: Revision, second: Revision, command: st
         settings=replace(plan.settings, parts_apart=True),
         question=Question(text=f"Is {second.name} (B) slower than {first.name} (A)?", statement=""),
     )
-
-
-def _by(planned: PlannedCell, revision: Revision) -> PlannedCell:
-    """Return a configuration as a revision's code runs it; its model's name tells them apart in tables."""
-    cell = planned.cell
-    model = replace(cell.model, name=f"{cell.model.name} at {revision.short}")
-    return replace(planned, cell=replace(cell, model=model, workload=replace(cell.workload, code=revision.short)))
 
 
 def _name(planned: PlannedCell) -> str:
@@ -179,25 +179,16 @@ def _verdict(ratio: Interval, margin: float) -> str:
     return f"equal within {100 * margin:g} %" if 1 / (1 + margin) <= ratio.low and ratio.high <= 1 + margin else "undecided: more rounds"
 
 
-def _is_beyond(ratio: Interval, bound: Bound) -> bool:
-    """Return whether the whole interval is beyond the bound."""
-    return bound.is_violated_by(ratio.low if bound.above else ratio.high)
-
-
 def _show(found: Sequence[CodeRatio], first: Revision, second: Revision, failing: Sequence[str], as_json: bool) -> None:
     if as_json:
         cells = [{**dataclasses.asdict(each), "ratio": each.ratio and dataclasses.asdict(each.ratio)} for each in found]
         console.print_json({"first": first.short, "second": second.short, "cells": cells, "failing": list(failing)})
         return
-    rows = [
-        (each.name, *("" if ms is None else numbers.duration(ms) for ms in each.latency_ms), _ratio_text(each.ratio), each.verdict)
-        for each in found
-    ]
+    rows = []
+    for each in found:
+        ratio = f"{each.ratio.estimate:.3f} [{each.ratio.low:.3f}, {each.ratio.high:.3f}]" if each.ratio else ""
+        rows.append((each.name, *("" if ms is None else numbers.duration(ms) for ms in each.latency_ms), ratio, each.verdict))
     headers = ("configuration", f"A: {first.name}", f"B: {second.name}", "B / A", "verdict")
     console.print_table(headers, rows, (False, True, True, True, False))
     for name in failing:
         console.say(f"beyond the bound: {name}")
-
-
-def _ratio_text(ratio: Interval | None) -> str:
-    return f"{ratio.estimate:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]" if ratio else ""

@@ -122,18 +122,13 @@ def print_lines(*texts: str) -> None:
     """Print texts to stdout, each on lines of its own that fit the window."""
     window = window_width(sys.stdout)
     for text in texts:
-        print_text(wrapped(text, window))
+        sys.stdout.write(without_control_characters(wrapped(text, window)) + "\n")
 
 
 def wrapped(text: str, width: int) -> str:
     """Break a text between words into lines of at most this width, all with its indent."""
     indent = text[: len(text) - len(text.lstrip())]
     return textwrap.fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-
-
-def print_text(text: str) -> None:
-    """Print a line of the result to stdout."""
-    sys.stdout.write(without_control_characters(text) + "\n")
 
 
 def say(text: str) -> None:

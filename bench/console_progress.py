@@ -6,21 +6,19 @@ A configuration's row appears as soon as its last job has ended.
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import ParamSpec, Protocol, Self
+from typing import Protocol, Self
 
 from bench import numbers
 from bench.console import duration_text, say, without_control_characters
 from bench.same_size import is_one_width
 from bench.spec import GROWTH, MEASURED, NO_ATTENTION, TUNING, Cell, Job, Outcome, Part, Record
 
-P = ParamSpec("P")
 PLAIN_REPORT_S = 15.0
 """Seconds between two progress lines if stderr is not a terminal."""
 
@@ -39,15 +37,11 @@ ROW: Mapping[str, tuple[str, Callable[[Sequence[float]], str]]] = {
 """Metrics of a row, with the name of the value and its text. Counts are known beforehand."""
 
 
-def _ignoring_closed_terminal(method: Callable[P, None]) -> Callable[P, None]:
+@contextlib.contextmanager
+def _ignoring_closed_terminal() -> Iterator[None]:
     """Suppress OSError: a closed terminal must not end the run."""
-
-    @functools.wraps(method)
-    def attempt(*args: P.args, **kwargs: P.kwargs) -> None:
-        with contextlib.suppress(OSError):
-            method(*args, **kwargs)
-
-    return attempt
+    with contextlib.suppress(OSError):
+        yield
 
 
 class Surface(Protocol):
@@ -175,7 +169,7 @@ class JobProgress:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._surface.close()
 
-    @_ignoring_closed_terminal
+    @_ignoring_closed_terminal()
     def starting(self, job: Job) -> None:
         if self._opening:
             self._surface.line(self._opening)
@@ -183,13 +177,13 @@ class JobProgress:
         self._job = f"{self._job_text(job)}{' and others in turn' if job.group else ''}"
         self._update(self._job)
 
-    @_ignoring_closed_terminal
+    @_ignoring_closed_terminal()
     def message(self, text: str) -> None:
         """Show a job's own progress message behind the job's name."""
         self._update(f"{self._job}: {text}")
         self._report(f"; {self._job}: {text}")
 
-    @_ignoring_closed_terminal
+    @_ignoring_closed_terminal()
     def finished(self, job: Job, outcome: Outcome, *, left_s: float) -> None:
         self._num_done += 1
         self._left = f"about {duration_text(left_s)} left" if left_s > 0 else "done"
@@ -233,7 +227,8 @@ class JobProgress:
 
     def _job_text(self, job: Job) -> str:
         control = " (control)" if job.control else ""
-        return f"{self._names[job.cell.cell_id]}: {job.metric}{control}, {_repeat_name(job)} {job.repeat + 1}"
+        repeat = "round" if job.recipe is None else "trial" if job.metric == TUNING else "seed"
+        return f"{self._names[job.cell.cell_id]}: {job.metric}{control}, {repeat} {job.repeat + 1}"
 
 
 def _belongs_to_row(job: Job) -> bool:
@@ -268,12 +263,6 @@ def _work_texts(cell: Cell) -> tuple[str, ...]:
     work = cell.workload
     attention = "" if work.attention == NO_ATTENTION else f"{work.attention} attention"
     return (work.phase, work.dtype, work.engine, f"batch {work.batch_size}", attention, work.task)
-
-
-def _repeat_name(job: Job) -> str:
-    if job.recipe is None:
-        return "round"
-    return "trial" if job.metric == TUNING else "seed"
 
 
 def _escaped(text: str) -> str:

@@ -30,8 +30,13 @@ def to_json(value: Any, *, defaults: bool = True) -> Any:
     if isinstance(value, Polynomial):
         return list(value.coefficients)
     if fields := _defaults(value.__class__):
+        # 1, 1.0 and True are written differently
         pairs = ((name, getattr(value, name), default) for name, default in fields)
-        return {name: to_json(found, defaults=defaults) for name, found, default in pairs if defaults or not _equal(found, default)}
+        return {
+            name: to_json(found, defaults=defaults)
+            for name, found, default in pairs
+            if defaults or found.__class__ is not default.__class__ or found != default
+        }
     if isinstance(value, Mapping):
         return {str(k): to_json(v, defaults=defaults) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -45,11 +50,6 @@ def _defaults(kind: type) -> tuple[tuple[str, Any], ...]:
     if not dataclasses.is_dataclass(kind):
         return ()
     return tuple((f.name, f.default if f.default_factory is dataclasses.MISSING else f.default_factory()) for f in dataclasses.fields(kind))
-
-
-def _equal(found: Any, default: Any) -> bool:
-    """Return whether a value is written as its field's default is: 1, 1.0 and True are not the same."""
-    return found.__class__ is default.__class__ and found == default
 
 
 def from_json(kind: Any, data: Any) -> Any:

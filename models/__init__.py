@@ -10,11 +10,11 @@ Nothing here imports `bench`. A family module defines:
 - `uses_attention(config)`: True if the model calls `scaled_dot_product_attention`.
 - `NOMINAL_FFN_RATIO`: the usual ffn_width, in multiples of `width`.
 - `USES_HEADS`: True if `Shape.heads` matters.
-- `REFERENCE_OPTIONS`: options of an equivalent formulation that FLOP counters see completely.
-- `VARIANTS`: published sizes by name: shape, interface, options.
 
 Optional attributes:
 
+- `REFERENCE_OPTIONS`: options of an equivalent formulation that FLOP counters see completely.
+- `VARIANTS`: published sizes by name: shape, interface, options.
 - `SOURCE_AND_TARGET = True`: the family reads its tokens as a source and a target (`models.layers.halves`).
 - `Config.causal`: True if no answer depends on a later token.
 - `REFERENCE_KEEPS`: values of those options that FLOP counters see completely, and that cost something else. The reference keeps them

@@ -16,7 +16,6 @@ from models.layers.cross_attention import CrossAttention, cross_attention_cost
 from models.layers.embedding import POSITIONS
 from models.layers.feed_forward import ACTIVATIONS, FeedForward, feed_forward_cost
 from models.layers.halves import (
-    GRAIN,
     POOLS,
     HalvesEmbedding,
     halves_embedding_cost,
@@ -25,20 +24,18 @@ from models.layers.halves import (
     num_source,
     num_source_tokens,
     of_source,
+    require_halves,
     split,
     split_valid,
-    target_interface,
 )
 from models.layers.head import Head, head_cost
 from models.layers.initialise import initialise_linears
-from models.layers.shape import NO_POOL, Interface, Shape, require_divisible, require_one_of
+from models.layers.shape import Interface, Shape, require_choices
 from models.mixers import attention
 
 NOMINAL_FFN_RATIO = 4
 USES_HEADS = True
 SOURCE_AND_TARGET = True
-REFERENCE_OPTIONS: dict[str, str] = {}
-VARIANTS: dict[str, tuple[Shape, Interface, dict[str, str]]] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,10 +46,9 @@ class Config:
     `pool`: `mean`, over the valid tokens of both halves.
     `positions`: `sinusoidal`, `learned` or `none`, counted from the first token of each half.
     `norm_first`: x + f(norm(x)) and a norm at the end of encoder and decoder, instead of the paper's norm(x + f(x)).
-    `target_vocab`: number of ids in the target (0: as many as in the source).
     `activation`: `relu` or `gelu`.
 
-    Raises ValueError for an unknown value, an unsuitable vocabulary, a width that is not a multiple of 4, or heads that do not divide it.
+    Raises ValueError for an unknown value, images, a width that is not a multiple of 4, or heads that do not divide it.
     """
 
     shape: Shape
@@ -60,15 +56,11 @@ class Config:
     pool: str = "mean"
     positions: str = "sinusoidal"
     norm_first: bool = False
-    target_vocab: int = 0
     activation: str = "relu"
 
     def __post_init__(self) -> None:
-        require_one_of("pool", self.pool, POOLS)
-        require_one_of("positions", self.positions, POSITIONS)
-        require_one_of("activation", self.activation, tuple(ACTIVATIONS))
-        target_interface(self.interface, self.target_vocab)  # raises for an unsuitable vocabulary
-        require_divisible("width", self.shape.width, f"{GRAIN} in an encoder-decoder", GRAIN)
+        require_choices(self, pool=POOLS, positions=POSITIONS, activation=ACTIVATIONS)
+        require_halves(self.shape, self.interface)
         _ = self.encoder_attention, self.decoder_attention  # raise if the heads do not divide the width
 
     @property
@@ -115,8 +107,7 @@ class EncoderBlock(nn.Module):
         self.feed_forward = SubLayer(_feed_forward(config), config)
 
     def forward(self, tokens: Tensor, valid: Tensor | None) -> Tensor:
-        mixed: Tensor = self.feed_forward(self.attention(tokens, valid))
-        return mixed
+        return self.feed_forward(self.attention(tokens, valid))
 
 
 class DecoderBlock(nn.Module):
@@ -134,8 +125,7 @@ class DecoderBlock(nn.Module):
     def forward(self, tokens: Tensor, memory: Tensor, valid: Tensor | None, memory_valid: Tensor | None) -> Tensor:
         tokens = self.attention(tokens, valid)
         tokens = self.cross_attention(tokens, memory, memory_valid)
-        mixed: Tensor = self.feed_forward(tokens)
-        return mixed
+        return self.feed_forward(tokens)
 
 
 class EncoderDecoder(nn.Module):
@@ -151,14 +141,13 @@ class EncoderDecoder(nn.Module):
         super().__init__()
         shape, interface = config.shape, config.interface
         self.depth = shape.depth
-        self.pool = interface.pooling(config.pool)
-        self.embedding = HalvesEmbedding(shape, interface, positions=config.positions, target_vocab=config.target_vocab)
+        self.embedding = HalvesEmbedding(shape, interface, positions=config.positions)
         encoder = [EncoderBlock(config) for _ in range(shape.depth)]
         decoder = [DecoderBlock(config) for _ in range(shape.depth)]
         self.blocks = nn.ModuleList([*encoder, *decoder])
         self.norm_source = _last_norm(config)
         self.norm_target = _last_norm(config)
-        self.head = Head(shape.width, interface.num_classes, pool=self.pool)
+        self.head = Head(shape.width, interface.num_classes, pool=interface.pooling(config.pool))
         initialise_linears(self)
 
     def forward(self, data: Tensor, valid: Tensor | None = None) -> Tensor:
@@ -171,19 +160,6 @@ class EncoderDecoder(nn.Module):
         memory = self.encode(source, source_valid)
         decoded = self.decode(target, memory, target_valid, source_valid)
         return self.head(torch.cat((memory, decoded), dim=1), valid)
-
-    def translate(self, source: Tensor, target: Tensor, source_valid: Tensor | None = None, target_valid: Tensor | None = None) -> Tensor:
-        """Decode a target from a separate source.
-
-        `(batch, source tokens)` and `(batch, target tokens)`, ids or patches -> `(batch, target tokens, num_classes)`.
-
-        Raises ValueError for a model that gives one answer per item.
-        """
-        if self.pool != NO_POOL:
-            raise ValueError("output must be tokens to translate, not class: translate answers every target token")
-        decoded = self.decode(target, self.encode(source, source_valid), target_valid, source_valid)
-        answers: Tensor = self.head(decoded)
-        return answers
 
     def encode(self, source: Tensor, valid: Tensor | None = None) -> Tensor:
         """Encode the source into the memory, `(batch, source tokens, width)`.
@@ -235,22 +211,16 @@ def cost(config: Config) -> Cost:
         + _within_sub_layer(cross_attention_cost(width, queries=N, keys=num_source(n)), "cross_attention", width)
         + feed_forward
     )
-    embedding = halves_embedding_cost(shape, interface, positions=config.positions, target_vocab=config.target_vocab)
+    norms = tuple(layer_norm(name, width, scope="head") for name in ("norm_source", "norm_target") if config.norm_first)
+    embedding = halves_embedding_cost(shape, interface, positions=config.positions)
     blocks = of_source(encoder, n).within("encoder") + decoder.within("decoder")
-    return (
-        in_tokens(embedding.within("embedding") + blocks.repeated(shape.depth).within("blocks"), n)
-        + _last_norms_cost(config).within("head")
-        + head_cost(width, interface.num_classes, pool=interface.pooling(config.pool)).within("head")
-    )
+    return in_tokens(embedding.within("embedding") + blocks.repeated(shape.depth).within("blocks"), n) + (
+        Cost(norms) + head_cost(width, interface.num_classes, pool=interface.pooling(config.pool))
+    ).within("head")
 
 
 def _within_sub_layer(update: Cost, name: str, width: int) -> Cost:
     return (update + Cost((layer_norm("norm", width),))).within(name)
-
-
-def _last_norms_cost(config: Config) -> Cost:
-    names = ("norm_source", "norm_target") if config.norm_first else ()
-    return Cost(tuple(layer_norm(name, config.shape.width, scope="head") for name in names))
 
 
 def uses_attention(config: Config) -> bool:

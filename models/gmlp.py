@@ -11,11 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.layers.cost import Cost, layer_norm, linear
-from models.layers.embedding import POSITIONS, Embedding, embedding_cost
-from models.layers.head import Head, head_cost
-from models.layers.initialise import initialise_linears
-from models.layers.padding import with_class_token
-from models.layers.shape import POOLS, Interface, Shape, require_non_negative, require_one_of
+from models.layers.encoder import Encoder, encoder_cost, require_encoder
+from models.layers.normalisation import LayerNorm
+from models.layers.shape import Interface, Shape, require_choices, require_non_negative
 from models.mixers import attention, identity, spatial_gating
 
 IDENTITY = "identity"
@@ -85,14 +83,15 @@ class Config:
     positions: str = "none"
 
     def __post_init__(self) -> None:
-        require_one_of("pool", self.pool, POOLS)
+        require_encoder(self)
         require_non_negative("tiny_attention", self.tiny_attention)
-        require_non_negative("head_hidden", self.head_hidden)
-        require_one_of("gating", self.gating, GATINGS)
-        require_one_of("positions", self.positions, POSITIONS)
-        if self.gating == IDENTITY:
-            _require_default_mixing(self)
-        require_one_of("kernel", self.kernel, spatial_gating.KERNEL_NAMES)
+        require_choices(self, gating=GATINGS, kernel=spatial_gating.KERNEL_NAMES)
+        for option in fields(self) if self.gating == IDENTITY else ():
+            value = getattr(self, option.name)
+            if option.name in MIXING_OPTIONS and value != option.default:
+                raise ValueError(
+                    f"{option.name} must be {option.default} with gating={IDENTITY}, not {value!r}: {IDENTITY} mixes no tokens"
+                )
         spatial_gating.require_matrix(kernel=self.kernel, toeplitz=self.toeplitz, rank=self.rank, seq_len=self.shape.seq_len)
         _ = self.spatial  # raises if ffn_width does not split
 
@@ -131,13 +130,6 @@ class Config:
         )
 
 
-def _require_default_mixing(config: Config) -> None:
-    for option in fields(config):
-        value = getattr(config, option.name)
-        if option.name in MIXING_OPTIONS and value != option.default:
-            raise ValueError(f"{option.name} must be {option.default} with gating={IDENTITY}, not {value!r}: {IDENTITY} mixes no tokens")
-
-
 class GatedBlock(nn.Module):
     """A gMLP block: x + V gate(GELU(U norm(x))) (arXiv 2105.08050, Fig. 1).
 
@@ -149,7 +141,7 @@ class GatedBlock(nn.Module):
         width, ffn_width = config.shape.width, config.shape.ffn_width
         self.norm = nn.LayerNorm(width)
         self.expand = nn.Linear(width, ffn_width)
-        self.gating: nn.Module = spatial_gating.build(config.spatial) if config.spatial else identity.build(_identity_config(config))
+        self.gating: nn.Module = spatial_gating.build(config.spatial) if config.spatial else identity.Identity()
         self.attention = attention.build(config.attention) if config.attention else None
         self.contract = nn.Linear(config.gated_width, width)
         self.activation_after = config.activation_after
@@ -166,57 +158,19 @@ class GatedBlock(nn.Module):
         return tokens + update
 
 
-def _identity_config(config: Config) -> identity.Config:
-    return identity.Config(seq_len=config.shape.seq_len, width=config.shape.ffn_width)
-
-
-class GMLP(nn.Module):
-    """Classify a sequence, or each token, with gMLP.
-
-    Patches or token ids -> `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with output=tokens. By default there are no
-    position embeddings, because the spatial matrices already depend on position.
-    """
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        shape, interface = config.shape, config.interface
-        self.pool = interface.pooling(config.pool)
-        self.embedding = Embedding(shape, interface, pool=self.pool, positions=config.positions)
-        self.blocks = nn.ModuleList(GatedBlock(config) for _ in range(shape.depth))
-        self.norm = nn.LayerNorm(shape.width)
-        self.head = Head(shape.width, interface.num_classes, pool=self.pool, hidden=config.head_hidden)
-        initialise_linears(self)
-
-    def forward(self, data: Tensor, valid: Tensor | None = None) -> Tensor:
-        """Return the logits.
-
-        `valid`: `(batch, data tokens)` bool, True where a token is data (None: everywhere).
-        """
-        valid = with_class_token(valid, self.pool)
-        tokens = self.embedding(data)
-        for block in self.blocks:
-            tokens = block(tokens, valid)
-        return self.head(self.norm(tokens), valid)
-
-
-def build(config: Config) -> GMLP:
-    return GMLP(config)
+def build(config: Config) -> Encoder:
+    """Build the encoder, by default without positions, because the spatial matrices already depend on them."""
+    return Encoder(config, GatedBlock, norm=LayerNorm(config.shape.width))
 
 
 def cost(config: Config) -> Cost:
     width, ffn_width = config.shape.width, config.shape.ffn_width
-    pool = config.interface.pooling(config.pool)
     block = Cost((layer_norm("norm", width), linear("expand", width, ffn_width)))
-    block = block + (spatial_gating.cost(config.spatial) if config.spatial else identity.cost(_identity_config(config))).within("gating")
+    if config.spatial:
+        block = block + spatial_gating.cost(config.spatial).within("gating")
     if config.attention:
         block = block + attention.cost(config.attention).within("tiny_attention")
-    block = block + Cost((linear("contract", config.gated_width, width),))
-    return (
-        embedding_cost(config.shape, config.interface, pool=pool, positions=config.positions).within("embedding")
-        + block.repeated(config.shape.depth).within("blocks")
-        + Cost((layer_norm("norm", width, scope="head"),)).within("head")
-        + head_cost(width, config.interface.num_classes, pool=pool, hidden=config.head_hidden).within("head")
-    )
+    return encoder_cost(config, block + Cost((linear("contract", config.gated_width, width),)))
 
 
 def uses_attention(config: Config) -> bool:

@@ -22,8 +22,6 @@ from models.layers.shape import NO_POOL, Interface, Shape, require_one_of
 
 NOMINAL_FFN_RATIO = 4
 USES_HEADS = False
-REFERENCE_OPTIONS: dict[str, str] = {}
-VARIANTS: dict[str, tuple[Shape, Interface, dict[str, str]]] = {}
 BANDWIDTHS = ("fixed", "learned")
 NARROWEST_PERCENT = 10
 TOKEN_CHANNELS = 3
@@ -51,23 +49,16 @@ class Config:
         percent = self.bandwidth_percent
         if isinstance(percent, bool) or not isinstance(percent, int) or percent < NARROWEST_PERCENT:
             raise ValueError(f"bandwidth_percent must be a whole number from {NARROWEST_PERCENT} up, not {percent!r}")
-        _require_points(self.interface)
+        interface, needed = self.interface, "kernel regression reads points (x, y, query flag) and predicts one number per point"
+        for name, only in (("input", "patches"), ("output", "tokens"), ("num_classes", 1)):
+            if (found := getattr(interface, name)) != only:
+                raise ValueError(f"{name} must be {only}, not {found!r}: {needed}")
+        if interface.patch_dim < TOKEN_CHANNELS:
+            raise ValueError(f"patch_dim must be at least {TOKEN_CHANNELS}, not {interface.patch_dim}: {needed}")
 
     @property
     def pool(self) -> str:
         return NO_POOL
-
-
-def _require_points(interface: Interface) -> None:
-    needed = "kernel regression reads points (x, y, query flag) and predicts one number per point"
-    if interface.input != "patches":
-        raise ValueError(f"input must be patches, not {interface.input!r}: {needed}")
-    if interface.output != "tokens":
-        raise ValueError(f"output must be tokens, not {interface.output!r}: {needed}")
-    if interface.num_classes != 1:
-        raise ValueError(f"num_classes must be 1, not {interface.num_classes}: {needed}")
-    if interface.patch_dim < TOKEN_CHANNELS:
-        raise ValueError(f"patch_dim must be at least {TOKEN_CHANNELS}, not {interface.patch_dim}: {needed}")
 
 
 class KernelSmoothing(nn.Module):
@@ -89,8 +80,7 @@ class KernelSmoothing(nn.Module):
             self.register_buffer("log_bandwidth", start, persistent=False)
 
     def forward(self, points: Tensor, valid: Tensor | None = None) -> Tensor:
-        if valid is not None:
-            points = zero_padding(points, valid)
+        points = zero_padding(points, valid)
         observed = _observed(points, valid)
         values = points[..., 1:2].masked_fill(~observed[..., None], 0.0)
         return self._weights(points, observed) @ values

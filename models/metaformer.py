@@ -18,21 +18,16 @@ from torch import Tensor, nn
 
 from models import mixers
 from models.layers.cost import Cost, layer_norm
-from models.layers.embedding import POSITIONS, Embedding, embedding_cost
+from models.layers.encoder import Encoder, encoder_cost, require_encoder
 from models.layers.feed_forward import ACTIVATIONS, FeedForward, feed_forward_cost
-from models.layers.head import Head, head_cost
-from models.layers.initialise import initialise_linears
 from models.layers.normalisation import NORMS
-from models.layers.options import Option, Value, read_options, reference_config, split_choice
-from models.layers.padding import with_class_token, zero_padding
-from models.layers.shape import POOLS, Interface, Shape, require_divisible, require_non_negative, require_one_of
-from models.layers.short_convolution import ShortConvolution, short_convolution
-from models.mixers.depthwise_convolution import CONVOLUTIONS
+from models.layers.options import Option, read_options, reference_config, split_choice
+from models.layers.shape import Interface, Shape, require_choices, require_divisible, require_non_negative, require_one_of
+from models.layers.short_convolution import CONVOLUTIONS, ShortConvolution, short_convolution
 
 NOMINAL_FFN_RATIO = 4
 USES_HEADS = True
 REFERENCE_OPTIONS = {"formulation": "reference"}
-VARIANTS: dict[str, tuple[Shape, Interface, dict[str, str]]] = {}
 FORMULATIONS = ("native", "reference")
 BLOCK_FIELDS = ("seq_len", "width", "heads", "out_width")
 """Fields of a mixer's `Config` that the block sets.
@@ -108,19 +103,13 @@ class Config:
     formulation: str = "native"
 
     def __post_init__(self) -> None:
-        require_one_of("pool", self.pool, POOLS)
+        require_encoder(self)
         require_one_of("mixer", self.mixer_name, mixer_names())
         require_non_negative("reach", self.reach)
-        require_one_of("positions", self.positions, POSITIONS)
-        require_one_of("convolution", self.convolution, tuple(CONVOLUTIONS))
-        require_one_of("norm", self.norm, tuple(NORMS))
-        require_one_of("residual", self.residual, tuple(RESIDUALS))
-        require_one_of("activation", self.activation, tuple(ACTIVATIONS))
-        require_non_negative("head_hidden", self.head_hidden)
+        require_choices(self, convolution=CONVOLUTIONS, norm=NORMS, residual=RESIDUALS, activation=ACTIVATIONS, formulation=FORMULATIONS)
         require_non_negative("short_convolution", self.short_convolution)
         if self.short_convolution == 1:
             raise ValueError("short_convolution must be 0 (none) or at least 2, not 1: one token alone is no convolution")
-        require_one_of("formulation", self.formulation, FORMULATIONS)
         # also for mixers without heads, so that mixers can replace each other at the same sizes
         require_divisible("width", self.shape.width, "heads", self.shape.heads)
         _ = self.mixing  # raises if the mixer lacks an option, or does not support it at these sizes
@@ -145,18 +134,15 @@ class Config:
         own = [Option(name, default) for name, default in known.items() if name not in BLOCK_FIELDS]
         given = read_options(f"mixer={self.mixer_name}", split_choice(self.mixer)[1], own)
         shared = {"heads": self.shape.heads, "convolution": self.convolution}
-        chosen = {name: value for name, value in shared.items() if name in known} | self._reach_of(mixer, given) | given
+        chosen = {name: value for name, value in shared.items() if name in known} | given
+        if self.reach:
+            if not hasattr(mixer, "REACH"):
+                raise ValueError(f"reach must be 0 with mixer={self.mixer}, not {self.reach}: the mixer has no window or kernel size")
+            if mixer.REACH in given:
+                raise ValueError(f"reach must be 0 with mixer={self.mixer}, not {self.reach}: the mixer's own option sets it")
+            chosen[mixer.REACH] = self.reach
         config = mixer.Config(seq_len=self.shape.seq_len, width=self.shape.width, **chosen)
         return reference_config(mixer, config) if self.formulation == "reference" else config
-
-    def _reach_of(self, mixer: ModuleType, given: dict[str, Value]) -> dict[str, Value]:
-        if not self.reach:
-            return {}
-        if not hasattr(mixer, "REACH"):
-            raise ValueError(f"reach must be 0 with mixer={self.mixer}, not {self.reach}: the mixer has no window or kernel size")
-        if mixer.REACH in given:
-            raise ValueError(f"reach must be 0 with mixer={self.mixer}, not {self.reach}: the mixer's own option sets it")
-        return {mixer.REACH: self.reach}
 
 
 @functools.cache
@@ -205,70 +191,32 @@ class MixerBlock(nn.Module):
         return norm(update) if residual.norms_sum else update
 
 
-class MetaFormer(nn.Module):
-    """Classify a sequence, or each token, with a MetaFormer.
-
-    Patches or token ids -> `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with output=tokens.
-    """
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        shape, interface = config.shape, config.interface
-        self.pool = interface.pooling(config.pool)
-        self.embedding = Embedding(shape, interface, pool=self.pool, positions=config.positions)
-        self.short_convolution = None
-        if config.short_convolution:
-            formulation = "products" if config.formulation == "reference" else config.convolution
-            self.short_convolution = ShortConvolution(shape.width, config.short_convolution, convolution=formulation)
-        self.blocks = nn.ModuleList(MixerBlock(config) for _ in range(shape.depth))
-        self.norm = None if RESIDUALS[config.residual].norms_sum else NORMS[config.norm](shape.width)
-        self.head = Head(shape.width, interface.num_classes, pool=self.pool, hidden=config.head_hidden)
-        initialise_linears(self)
-
-    def forward(self, data: Tensor, valid: Tensor | None = None) -> Tensor:
-        """Return the logits.
-
-        `valid`: `(batch, data tokens)` bool, True where a token is data (None: everywhere).
-        """
-        valid = with_class_token(valid, self.pool)
-        tokens = self.embedding(data)
-        if self.short_convolution is not None:
-            tokens = self.short_convolution(tokens if valid is None else zero_padding(tokens, valid))
-        for block in self.blocks:
-            tokens = block(tokens, valid)
-        if self.norm is not None:
-            tokens = self.norm(tokens, valid)
-        return self.head(tokens, valid)
-
-
-def build(config: Config) -> MetaFormer:
-    return MetaFormer(config)
+def build(config: Config) -> Encoder:
+    width, size = config.shape.width, config.short_convolution
+    formulation = "products" if config.formulation == "reference" else config.convolution
+    return Encoder(
+        config,
+        MixerBlock,
+        norm=None if RESIDUALS[config.residual].norms_sum else NORMS[config.norm](width),
+        short_convolution=functools.partial(ShortConvolution, width, size, convolution=formulation) if size else None,
+    )
 
 
 def cost(config: Config) -> Cost:
-    """Return the cost of `MetaFormer`.
+    """Return the cost of a MetaFormer.
 
     Both norms have the same cost: a scale and a shift per channel.
     """
-    width, ffn_width = config.shape.width, config.shape.ffn_width
-    pool = config.interface.pooling(config.pool)
+    width, size = config.shape.width, config.short_convolution
     mixing: Cost = config.mixer_module.cost(config.mixing)
     block = (
         Cost((layer_norm("norm_mixer", width),))
         + mixing.within("mixer")
         + Cost((layer_norm("norm_feed_forward", width),))
-        + feed_forward_cost(width, ffn_width).within("feed_forward")
+        + feed_forward_cost(width, config.shape.ffn_width).within("feed_forward")
     )
-    size = config.short_convolution
     before = (short_convolution("short_convolution", width, size, scope="embedding"),) if size else ()
-    last = () if RESIDUALS[config.residual].norms_sum else (layer_norm("norm", width, scope="head"),)
-    return (
-        embedding_cost(config.shape, config.interface, pool=pool, positions=config.positions).within("embedding")
-        + Cost(before)
-        + block.repeated(config.shape.depth).within("blocks")
-        + Cost(last).within("head")
-        + head_cost(width, config.interface.num_classes, pool=pool, hidden=config.head_hidden).within("head")
-    )
+    return encoder_cost(config, block, has_norm=not RESIDUALS[config.residual].norms_sum, before=before)
 
 
 def uses_attention(config: Config) -> bool:

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from models.layers.additive_score import AdditiveScore, additive_score_cost
 from models.layers.cost import Cost, N, Term, linear
 from models.layers.halves import (
-    GRAIN,
     POOLS,
     HalvesEmbedding,
     halves_embedding_cost,
@@ -24,21 +23,20 @@ from models.layers.halves import (
     masked_half,
     num_source,
     of_source,
+    require_halves,
     split,
     split_valid,
-    target_interface,
 )
 from models.layers.head import Head, head_cost
 from models.layers.initialise import initialise_linears
 from models.layers.masking import masked_softmax
 from models.layers.recurrence import GATES, gru_cost, gru_step, initialise_gru, run_gru, run_gru_in_products
-from models.layers.shape import NO_POOL, Interface, Shape, require_divisible, require_one_of
+from models.layers.shape import Interface, Shape, require_choices
 
 NOMINAL_FFN_RATIO = 8
 USES_HEADS = False
 SOURCE_AND_TARGET = True
 REFERENCE_OPTIONS = {"recurrence": "products"}
-VARIANTS: dict[str, tuple[Shape, Interface, dict[str, str]]] = {}
 
 
 def _step_in_products(cell: nn.GRUCell, inputs: Tensor, state: Tensor) -> Tensor:
@@ -46,14 +44,9 @@ def _step_in_products(cell: nn.GRUCell, inputs: Tensor, state: Tensor) -> Tensor
     return gru_step(input_gates, F.linear(state, cell.weight_hh, cell.bias_hh), state)
 
 
-def _step(cell: nn.GRUCell, inputs: Tensor, state: Tensor) -> Tensor:
-    following: Tensor = cell(inputs, state)
-    return following
-
-
 Run = Callable[..., tuple[Tensor, Tensor]]
 Step = Callable[..., Tensor]
-RECURRENCES: dict[str, tuple[Run, Step]] = {"native": (run_gru, _step), "products": (run_gru_in_products, _step_in_products)}
+RECURRENCES: dict[str, tuple[Run, Step]] = {"native": (run_gru, nn.GRUCell.__call__), "products": (run_gru_in_products, _step_in_products)}
 """Equivalent formulations: a run over a whole source, and one step.
 
 `products` is the reference, because fvcore does not count a GRU.
@@ -69,25 +62,21 @@ class Config:
         wide so that adjusting it can match sizes: with two layers of units per depth, neighbouring widths differ too much in size.
     `shape.heads`: unused.
     `pool`: `mean`, over the valid tokens of both halves.
-    `target_vocab`: number of ids in the target (0: as many as in the source).
     `recurrence`: `native` or `products`; both give the same answers.
 
     The family has no positions. The scores' hidden width is `width`.
 
-    Raises ValueError for an unknown value, an unsuitable vocabulary, or a width that is not a multiple of 4.
+    Raises ValueError for an unknown value, images, or a width that is not a multiple of 4.
     """
 
     shape: Shape
     interface: Interface = Interface()
     pool: str = "mean"
-    target_vocab: int = 0
     recurrence: str = "native"
 
     def __post_init__(self) -> None:
-        require_one_of("pool", self.pool, POOLS)
-        require_one_of("recurrence", self.recurrence, tuple(RECURRENCES))
-        target_interface(self.interface, self.target_vocab)  # raises for an unsuitable vocabulary
-        require_divisible("width", self.shape.width, f"{GRAIN} in an encoder-decoder", GRAIN)
+        require_choices(self, pool=POOLS, recurrence=RECURRENCES)
+        require_halves(self.shape, self.interface)
 
     @property
     def causal(self) -> bool:
@@ -175,10 +164,9 @@ class RecurrentAttention(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         shape, interface = config.shape, config.interface
-        self.pool = interface.pooling(config.pool)
-        self.embedding = HalvesEmbedding(shape, interface, positions="none", target_vocab=config.target_vocab)
+        self.embedding = HalvesEmbedding(shape, interface, positions="none")
         self.blocks = nn.ModuleDict({"encoder": RecurrentEncoder(config), "decoder": RecurrentDecoder(config)})
-        self.head = Head(shape.width, interface.num_classes, pool=self.pool, hidden=shape.ffn_width)
+        self.head = Head(shape.width, interface.num_classes, pool=interface.pooling(config.pool), hidden=shape.ffn_width)
         initialise_linears(self)
         for module in self.modules():
             if isinstance(module, nn.GRU | nn.GRUCell):
@@ -195,27 +183,13 @@ class RecurrentAttention(nn.Module):
         decoded = self.decode(target, memory, states, target_valid, source_valid)
         return self.head(torch.cat((memory, decoded), dim=1), valid)
 
-    def translate(self, source: Tensor, target: Tensor, source_valid: Tensor | None = None, target_valid: Tensor | None = None) -> Tensor:
-        """Decode a target from a separate source.
-
-        `(batch, source tokens)` and `(batch, target tokens)`, ids or patches -> `(batch, target tokens, num_classes)`.
-
-        Raises ValueError for a model that gives one answer per item.
-        """
-        if self.pool != NO_POOL:
-            raise ValueError("output must be tokens to translate, not class: translate answers every target token")
-        memory, states = self.encode(source, source_valid)
-        answers: Tensor = self.head(self.decode(target, memory, states, target_valid, source_valid))
-        return answers
-
     def encode(self, source: Tensor, valid: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
         """Encode the source into the memory and each layer's last state.
 
         `source`: ids or patches -> memory `(batch, source tokens, width)`, states `(batch, width)`.
         """
         tokens, valid = masked_half(self.embedding.source(source), valid)
-        memory, states = self.blocks["encoder"](tokens, valid)
-        return memory, states
+        return self.blocks["encoder"](tokens, valid)
 
     def decode(
         self, target: Tensor, memory: Tensor, states: list[Tensor], valid: Tensor | None = None, memory_valid: Tensor | None = None
@@ -227,8 +201,7 @@ class RecurrentAttention(nn.Module):
         """
         tokens, valid = masked_half(self.embedding.target(target), valid)
         memory, memory_valid = masked_half(memory, memory_valid)
-        decoded: Tensor = self.blocks["decoder"](tokens, memory, states, valid, memory_valid)
-        return decoded
+        return self.blocks["decoder"](tokens, memory, states, valid, memory_valid)
 
 
 def build(config: Config) -> RecurrentAttention:
@@ -244,31 +217,21 @@ def cost(config: Config) -> Cost:
     """
     shape, interface, width, n = config.shape, config.interface, config.shape.width, config.shape.seq_len
     encoder = gru_cost(width, width).within("units").repeated(shape.depth)
-    decoder = _attention_cost(width, n).within("attention") + Cost(
-        tuple(
-            term for layer in range(shape.depth) for term in _cell_cost(width if layer else 2 * width, width).within(f"units_{layer}").terms
-        )
+    source = num_source(n)  # all in terms of target tokens
+    attention = additive_score_cost(width, width, width, queries=N, keys=source) + Cost(
+        (Term(name="weighted_sum", macs=N * source * width),)
     )
-    embedding = halves_embedding_cost(shape, interface, positions="none", target_vocab=config.target_vocab)
+    decoder = attention.within("attention")
+    for layer in range(shape.depth):
+        # every state has a gradient, even the first, which comes from the source
+        gates = (linear("inputs", width if layer else 2 * width, GATES * width), linear("states", width, GATES * width))
+        decoder += Cost(gates).within(f"units_{layer}")
+    embedding = halves_embedding_cost(shape, interface, positions="none")
     blocks = of_source(encoder, n).within("encoder") + decoder.within("decoder")
     pool = interface.pooling(config.pool)
     return in_tokens(embedding.within("embedding") + blocks.within("blocks"), n) + head_cost(
         width, interface.num_classes, pool=pool, hidden=shape.ffn_width
     ).within("head")
-
-
-def _attention_cost(width: int, seq_len: int) -> Cost:
-    """Return the cost of attention in terms of target tokens."""
-    source = num_source(seq_len)
-    return additive_score_cost(width, width, width, queries=N, keys=source) + Cost((Term(name="weighted_sum", macs=N * source * width),))
-
-
-def _cell_cost(inputs: int, width: int) -> Cost:
-    """Return the cost of one decoder layer.
-
-    Every state has a gradient, even the first, which comes from the source.
-    """
-    return Cost((linear("inputs", inputs, GATES * width), linear("states", width, GATES * width)))
 
 
 def uses_attention(config: Config) -> bool:

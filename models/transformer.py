@@ -11,18 +11,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.layers.cost import Cost, layer_norm
-from models.layers.embedding import POSITIONS, Embedding, embedding_cost
+from models.layers.encoder import Encoder, encoder_cost, require_encoder
 from models.layers.feed_forward import FeedForward, feed_forward_cost
-from models.layers.head import Head, head_cost
-from models.layers.initialise import initialise_linears
-from models.layers.padding import with_class_token
-from models.layers.shape import POOLS, Interface, Shape, require_non_negative, require_one_of
+from models.layers.shape import Interface, Shape
 from models.mixers import attention
 
 NOMINAL_FFN_RATIO = 4
 USES_HEADS = True
-REFERENCE_OPTIONS: dict[str, str] = {}
-VARIANTS: dict[str, tuple[Shape, Interface, dict[str, str]]] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +38,7 @@ class Config:
     head_hidden: int = 0
 
     def __post_init__(self) -> None:
-        require_one_of("pool", self.pool, POOLS)
-        require_one_of("positions", self.positions, POSITIONS)
-        require_non_negative("head_hidden", self.head_hidden)
+        require_encoder(self)
         _ = self.attention  # raises if the heads do not divide the width
 
     @property
@@ -79,52 +72,20 @@ class PostNormBlock(nn.Module):
         return self.norm_feed_forward(tokens + update)
 
 
-class TransformerEncoder(nn.Module):
-    """Classify a sequence, or each token, with a Transformer encoder.
-
-    Patches or token ids -> `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with output=tokens. The last block already ends
-    in a norm, so no norm follows the blocks.
-    """
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        shape, interface = config.shape, config.interface
-        self.pool = interface.pooling(config.pool)
-        self.embedding = Embedding(shape, interface, pool=self.pool, positions=config.positions)
-        self.blocks = nn.ModuleList(PostNormBlock(config) for _ in range(shape.depth))
-        self.head = Head(shape.width, interface.num_classes, pool=self.pool, hidden=config.head_hidden)
-        initialise_linears(self)
-
-    def forward(self, data: Tensor, valid: Tensor | None = None) -> Tensor:
-        """Return the logits.
-
-        `valid`: `(batch, data tokens)` bool, True where a token is data (None: everywhere).
-        """
-        valid = with_class_token(valid, self.pool)
-        tokens = self.embedding(data)
-        for block in self.blocks:
-            tokens = block(tokens, valid)
-        return self.head(tokens, valid)
-
-
-def build(config: Config) -> TransformerEncoder:
-    return TransformerEncoder(config)
+def build(config: Config) -> Encoder:
+    """Build the encoder; the last block already ends in a norm, so no norm follows the blocks."""
+    return Encoder(config, PostNormBlock)
 
 
 def cost(config: Config) -> Cost:
-    width, ffn_width = config.shape.width, config.shape.ffn_width
-    pool = config.interface.pooling(config.pool)
+    width = config.shape.width
     block = (
         attention.cost(config.attention).within("attention")
         + Cost((layer_norm("norm_attention", width),))
-        + feed_forward_cost(width, ffn_width).within("feed_forward")
+        + feed_forward_cost(width, config.shape.ffn_width).within("feed_forward")
         + Cost((layer_norm("norm_feed_forward", width),))
     )
-    return (
-        embedding_cost(config.shape, config.interface, pool=pool, positions=config.positions).within("embedding")
-        + block.repeated(config.shape.depth).within("blocks")
-        + head_cost(width, config.interface.num_classes, pool=pool, hidden=config.head_hidden).within("head")
-    )
+    return encoder_cost(config, block, has_norm=False)
 
 
 def uses_attention(config: Config) -> bool:

@@ -11,12 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.layers.cost import Cost, layer_norm
-from models.layers.embedding import POSITIONS, Embedding, embedding_cost
+from models.layers.encoder import Encoder, encoder_cost, require_encoder
 from models.layers.feed_forward import FeedForward, feed_forward_cost
-from models.layers.head import Head, head_cost
-from models.layers.initialise import initialise_linears
-from models.layers.padding import with_class_token
-from models.layers.shape import POOLS, Interface, Shape, require_non_negative, require_one_of
+from models.layers.normalisation import LayerNorm
+from models.layers.shape import Interface, Shape, require_choices
 from models.layers.stem import STEM_CONVOLUTIONS, require_stem
 from models.mixers import attention
 
@@ -55,11 +53,9 @@ class Config:
     convolution: str = "native"
 
     def __post_init__(self) -> None:
-        require_one_of("pool", self.pool, POOLS)
+        require_encoder(self)
         require_stem(self.stem, self.interface)
-        require_one_of("positions", self.positions, POSITIONS)
-        require_non_negative("head_hidden", self.head_hidden)
-        require_one_of("convolution", self.convolution, tuple(STEM_CONVOLUTIONS))
+        require_choices(self, convolution=STEM_CONVOLUTIONS)
         _ = self.attention  # raises if the heads do not divide the width
 
     @property
@@ -93,60 +89,19 @@ class PreNormBlock(nn.Module):
         return tokens + update
 
 
-class VisionTransformer(nn.Module):
-    """Classify a sequence, or each token, with ViT.
-
-    Patches or token ids -> `(batch, num_classes)`, or `(batch, data tokens, num_classes)` with output=tokens.
-    """
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        shape, interface = config.shape, config.interface
-        self.pool = interface.pooling(config.pool)
-        self.takes_padding = config.stem == "linear"
-        self.embedding = Embedding(
-            shape, interface, pool=self.pool, positions=config.positions, stem=config.stem, convolution=config.convolution
-        )
-        self.blocks = nn.ModuleList(PreNormBlock(config) for _ in range(shape.depth))
-        self.norm = nn.LayerNorm(shape.width)
-        self.head = Head(shape.width, interface.num_classes, pool=self.pool, hidden=config.head_hidden)
-        initialise_linears(self)
-
-    def forward(self, data: Tensor, valid: Tensor | None = None) -> Tensor:
-        """Return the logits.
-
-        `valid`: `(batch, data tokens)` bool, True where a token is data (None: everywhere).
-
-        Raises ValueError if `valid` is given with a convolutional stem.
-        """
-        if valid is not None and not self.takes_padding:
-            raise ValueError("valid must be None with stem=convolution: the patches form one image, which has no padding")
-        valid = with_class_token(valid, self.pool)
-        tokens = self.embedding(data)
-        for block in self.blocks:
-            tokens = block(tokens, valid)
-        return self.head(self.norm(tokens), valid)
-
-
-def build(config: Config) -> VisionTransformer:
-    return VisionTransformer(config)
+def build(config: Config) -> Encoder:
+    return Encoder(config, PreNormBlock, norm=LayerNorm(config.shape.width), stem=config.stem, convolution=config.convolution)
 
 
 def cost(config: Config) -> Cost:
-    width, ffn_width = config.shape.width, config.shape.ffn_width
-    pool = config.interface.pooling(config.pool)
+    width = config.shape.width
     block = (
         Cost((layer_norm("norm_attention", width),))
         + attention.cost(config.attention).within("attention")
         + Cost((layer_norm("norm_feed_forward", width),))
-        + feed_forward_cost(width, ffn_width).within("feed_forward")
+        + feed_forward_cost(width, config.shape.ffn_width).within("feed_forward")
     )
-    return (
-        embedding_cost(config.shape, config.interface, pool=pool, positions=config.positions, stem=config.stem).within("embedding")
-        + block.repeated(config.shape.depth).within("blocks")
-        + Cost((layer_norm("norm", width, scope="head"),)).within("head")
-        + head_cost(width, config.interface.num_classes, pool=pool, hidden=config.head_hidden).within("head")
-    )
+    return encoder_cost(config, block, stem=config.stem)
 
 
 def uses_attention(config: Config) -> bool:

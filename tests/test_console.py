@@ -18,7 +18,7 @@ def test_text_from_records_does_not_steer_the_terminal(capsys: pytest.CaptureFix
     console.print_table(("[red]cell",), [("[bold]a[/bold]",)])
     assert "[bold]a[/bold]" in capsys.readouterr().out  # markup is shown as typed
     console.print_table(("cell", "reason"), [("a", STEERING)])
-    console.print_text(STEERING)
+    console.print_lines(STEERING)
     console.say(STEERING)
     console.error(STEERING, hint=STEERING)
     out, err = capsys.readouterr()

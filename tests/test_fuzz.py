@@ -84,7 +84,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_no_command_line_ends_in_a_traceback(arguments: list[str], runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to where something would be measured: that is another test's."""
     monkeypatch.chdir(runs)
-    monkeypatch.setattr(commands_run, "measure", lambda plan, *_: console.print_text(plan.plan_id))
+    monkeypatch.setattr(commands_run, "measure", lambda plan, *_: console.print_lines(plan.plan_id))
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as ended:
         cli.main(arguments)

@@ -48,3 +48,9 @@ class Metric(Protocol):
     COLUMNS: tuple[str, ...]
 
     def summarise(self, records: Sequence[Record]) -> Mapping[str, Any]: ...
+
+
+def last_values(records: Sequence[Record], columns: Sequence[str]) -> dict[str, Any]:
+    """Return the columns as measured, equal in every record of a cell; None if not measured."""
+    values = records[-1].outcome.values if records else {}
+    return {column: values.get(column) for column in columns}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +58,10 @@ COLUMNS = (
     "train_engine",
     "train_precision",
 )
-NOT_NUMBERS = ("score_name", "train_engine", "train_precision")
+MEANS = ("accuracy_top5", "train_accuracy", "train_score", "teacher_accuracy")
+MEDIANS = ("train_s", "epoch_s", "train_images_per_s", "train_flops", "teacher_s", "num_epochs")
+WAYS = ("train_engine", "train_precision")
+NOT_NUMBERS = ("score_name", *WAYS)
 
 
 def measure(job: Job) -> Measurement:
@@ -155,27 +158,19 @@ def summarise(records: Sequence[Record]) -> dict[str, Any]:
     if not records:
         return dict.fromkeys(COLUMNS)
     values = [record.outcome.values for record in records]
-    return {
+    found = {
         **_mean_with_interval(values, "accuracy", low=0.0, high=1.0),
-        "accuracy_top5": _mean(values, "accuracy_top5"),
-        "train_accuracy": _mean(values, "train_accuracy"),
         **_mean_with_interval(values, "exact_accuracy", low=0.0, high=1.0),
         **_perplexity(values),
         **_mean_with_interval(values, "score", low=float("-inf"), high=float("inf")),
+        **{name: _mean(values, name) for name in MEANS},
+        **{name: _median(values, name) for name in MEDIANS},
+        **{name: "; ".join(dict.fromkeys(row[name] for row in values if name in row)) or None for name in WAYS},
         "score_name": values[0].get("score_name"),
-        "num_seeds": len(records),
-        "train_score": _mean(values, "train_score"),
-        "train_s": _median(values, "train_s"),
-        "epoch_s": _median(values, "epoch_s"),
-        "train_images_per_s": _median(values, "train_images_per_s"),
-        "train_flops": _median(values, "train_flops"),
-        "teacher_accuracy": _mean(values, "teacher_accuracy"),
-        "teacher_s": _median(values, "teacher_s"),
-        "num_epochs": _median(values, "num_epochs"),
         "learning_rate": values[0].get("learning_rate"),
-        "train_engine": _distinct(row["train_engine"] for row in values if "train_engine" in row) or None,
-        "train_precision": _distinct(row["train_precision"] for row in values if "train_precision" in row) or None,
+        "num_seeds": len(records),
     }
+    return {name: found[name] for name in COLUMNS}
 
 
 def _prepare(job: Job, seed: int) -> tuple[nn.Module, TrainingData]:
@@ -267,10 +262,9 @@ def _perplexity(values: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
 
 
 def _mean_with_interval(values: Sequence[Mapping[str, Any]], name: str, *, low: float, high: float) -> dict[str, float | None]:
-    found = _column(values, name)
-    interval = mean_interval(found)
+    interval = mean_interval(_column(values, name))
     return {
-        name: statistics.fmean(found) if found else None,
+        name: _mean(values, name),
         f"{name}_low": max(low, interval.low) if interval else None,
         f"{name}_high": min(high, interval.high) if interval else None,
     }
@@ -284,10 +278,6 @@ def _mean(values: Sequence[Mapping[str, Any]], name: str) -> float | None:
 def _median(values: Sequence[Mapping[str, Any]], name: str) -> float | None:
     found = [row[name] for row in values if row.get(name) is not None]  # integers stay integers
     return statistics.median(found) if found else None
-
-
-def _distinct(words: Iterable[str]) -> str:
-    return "; ".join(dict.fromkeys(words))
 
 
 def _column(values: Sequence[Mapping[str, Any]], name: str) -> list[float]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench.measure.engines import EAGER, parse_engine
-from bench.metrics import Measurement, Repeat
+from bench.metrics import Measurement, Repeat, last_values
 from bench.spec import Cell, Job, ModelSpec, Record
 
 if TYPE_CHECKING:
@@ -97,8 +97,7 @@ def measure(job: Job) -> Measurement:
 
 def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
     """Return the columns as measured; None if not measured."""
-    values = records[-1].outcome.values if records else {}
-    return {column: values.get(column) for column in COLUMNS}
+    return last_values(records, COLUMNS)
 
 
 def errors(found: Answers, expected: Answers, comparison: OutputReference, dtype: str) -> dict[str, Any]:

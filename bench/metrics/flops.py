@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bench.metrics import Measurement, Repeat
+from bench.metrics import Measurement, Repeat, last_values
 from bench.spec import NO_ATTENTION, Cell, Job, Record
 
 if TYPE_CHECKING:
@@ -58,12 +58,11 @@ def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
 
     `flops_train`, `flops_recompute` and `fft_flops_train` are None outside the train phase, FFTs if none were counted.
     """
-    values = records[-1].outcome.values if records else {}
-    return {column: values.get(column) for column in COLUMNS}
+    return last_values(records, COLUMNS)
 
 
 def _forward_counts(cell: Cell, cost: Cost) -> dict[str, Any]:
-    from bench.flop_counter import HAS_FVCORE, CountError, count_with_fvcore, count_with_torch, fvcore_device
+    from bench.flop_counter import HAS_FVCORE, count_with_fvcore, count_with_torch, fvcore_device
     from bench.measure.model import is_counted
 
     n = cell.model.shape.seq_len
@@ -74,13 +73,11 @@ def _forward_counts(cell: Cell, cost: Cost) -> dict[str, Any]:
         counts["torch"] = closed
     else:
         counts["torch"], fft_flops = _counted_with_torch(cell, count_with_torch)
-        _require_equal_ffts(cell, cost.fft_flops(), fft_flops)
+        _require_equal("FLOPs of FFTs", cell, {"closed form": cost.fft_flops(), "those that ran": fft_flops})
     if HAS_FVCORE:
         device = fvcore_device(_reference_on(cell, n, "meta")[0]) if has_no_closed_form else "meta"
         counts["fvcore"] = _counted(cell, lambda length: count_with_fvcore(*_reference_on(cell, length, device)))
-    if len(set(counts.values())) > 1:
-        differing = ", ".join(f"{name} {count}" for name, count in counts.items())
-        raise CountError(f"FLOPs of {cell.model.name} at seq_len {n} disagree: {differing}")
+    _require_equal("FLOPs", cell, counts)
     return {
         "flops": closed,
         "flops_quadratic_share": cost.flops().degree(2) * n**2 / closed if closed and not has_no_closed_form else None,
@@ -98,7 +95,7 @@ def _train_counts(cell: Cell, cost: Cost) -> dict[str, Any]:
     Fused attention recomputes its scores in the backward pass. Attention is fused unless `math` was requested or no fused kernel supports the shape;
     the column `attention_effective` shows which kernel ran.
     """
-    from bench.flop_counter import CountError, count_train_with_torch
+    from bench.flop_counter import count_train_with_torch
     from bench.measure.model import is_counted
 
     explicit = cell.workload.attention in ("math", NO_ATTENTION)  # keeps the scores for backward, so recomputes none
@@ -107,9 +104,8 @@ def _train_counts(cell: Cell, cost: Cost) -> dict[str, Any]:
     if is_counted(cell.model):
         return {"flops_train": closed, "flops_recompute": 0 if explicit else None, "fft_flops_train": None}
     by_torch, fft_flops = _counted_with_torch(cell, lambda reference, data: count_train_with_torch(reference.train(), data))
-    if closed != by_torch:
-        raise CountError(f"train FLOPs of {cell.model.name} at seq_len {n} disagree: closed form {closed}, torch {by_torch}")
-    _require_equal_ffts(cell, cost.train_fft_flops(), fft_flops)
+    _require_equal("train FLOPs", cell, {"closed form": closed, "torch": by_torch})
+    _require_equal("FLOPs of FFTs", cell, {"closed form": cost.train_fft_flops(), "those that ran": fft_flops})
     return {
         "flops_train": closed,
         "flops_recompute": 0 if explicit else cost.recompute_flops().at(n),
@@ -117,12 +113,12 @@ def _train_counts(cell: Cell, cost: Cost) -> dict[str, Any]:
     }
 
 
-def _require_equal_ffts(cell: Cell, closed: int, counted: int) -> None:
+def _require_equal(what: str, cell: Cell, counts: Mapping[str, int]) -> None:
     from bench.flop_counter import CountError
 
-    if closed != counted:
-        place = f"{cell.model.name} at seq_len {cell.model.shape.seq_len}"
-        raise CountError(f"FLOPs of FFTs of {place} disagree: closed form {closed}, those that ran {counted}")
+    if len(set(counts.values())) > 1:
+        differing = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise CountError(f"{what} of {cell.model.name} at seq_len {cell.model.shape.seq_len} disagree: {differing}")
 
 
 def _counted_with_torch(cell: Cell, count: Callable[[nn.Module, Tensor], TorchCount]) -> tuple[int, int]:

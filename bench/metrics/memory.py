@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.errors import is_out_of_memory
 from bench.measure.engines import hides_operators
-from bench.metrics import Measurement, Repeat
+from bench.metrics import Measurement, Repeat, last_values
 from bench.spec import PREDICTED, Cell, Job, Record
 
 if TYPE_CHECKING:
@@ -109,8 +109,7 @@ def measure(job: Job) -> Measurement:
 
 def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
     """Return the columns as measured; None if not measured."""
-    values = records[-1].outcome.values if records else {}
-    return {column: values.get(column) for column in COLUMNS}
+    return last_values(records, COLUMNS)
 
 
 def predict(cell: Cell) -> StepCounts:
@@ -155,7 +154,7 @@ def _measured(cell: Cell, seed: int) -> dict[str, Any]:
     from bench.measure.step import build_step
 
     compiled = hides_operators(cell.workload.engine)
-    rss_before = _status_bytes("VmRSS")
+    rss_before = status_bytes("VmRSS")
     step = build_step(cell, seed=seed)
     step.call()
     if cell.workload.device == "cuda":
@@ -165,7 +164,7 @@ def _measured(cell: Cell, seed: int) -> dict[str, Any]:
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
     step.call()
-    rss_peak = _status_bytes("VmHWM")
+    rss_peak = status_bytes("VmHWM")
     rss = None if rss_before is None or rss_peak is None else max(0, rss_peak - rss_before)
     if compiled:
         return _row(resident_bytes(step), RSS, rss_bytes=rss, peak_memory_bytes=None, activation_bytes=None)
@@ -183,20 +182,19 @@ def _measured_on_cuda(step: Step, *, compiled: bool) -> dict[str, Any]:
     from bench.measure.memory_tracker import counts_of_step, resident_bytes
 
     if step.replays:
-        resident, peak = resident_bytes(step), _reserved_by_graphs(step)
-        return _row(resident, CUDA_RESERVED, peak_memory_bytes=peak, activation_bytes=peak - resident.weight - resident.optimizer)
-    gc.collect()
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    step.call()
-    torch.cuda.synchronize()
-    peak = torch.cuda.max_memory_allocated()
-    if not compiled:
-        counts = counts_of_step(step)
-        return _row(counts.live, CUDA_ALLOCATOR, counts.traffic, peak_memory_bytes=peak)
+        source, peak = CUDA_RESERVED, _reserved_by_graphs(step)
+    else:
+        gc.collect()
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        step.call()
+        torch.cuda.synchronize()
+        source, peak = CUDA_ALLOCATOR, torch.cuda.max_memory_allocated()
+        if not compiled:
+            counts = counts_of_step(step)
+            return _row(counts.live, source, counts.traffic, peak_memory_bytes=peak)
     resident = resident_bytes(step)
-    activation = peak - resident.weight - resident.optimizer
-    return _row(resident, CUDA_ALLOCATOR, peak_memory_bytes=peak, activation_bytes=activation)
+    return _row(resident, source, peak_memory_bytes=peak, activation_bytes=peak - resident.weight - resident.optimizer)
 
 
 def _reserved_by_graphs(step: Step) -> int:
@@ -232,11 +230,10 @@ def _row(live: LiveBytes, source: str, traffic: Traffic | None = None, **others:
     return {**split, **others}
 
 
-def _status_bytes(name: str) -> int | None:
+def status_bytes(name: str) -> int | None:
     """Read a line of /proc/self/status, in bytes; None if absent."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        for line in status.read_text().splitlines():
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith(f"{name}:"):
                 return int(line.split()[1]) * 1024
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.metrics import Measurement, Repeat
+from bench.metrics import Measurement, Repeat, last_values
 from bench.spec import Job, Record
 
 REPEAT: Repeat = "once"
@@ -36,5 +36,4 @@ def measure(job: Job) -> Measurement:
 
 def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
     """Return the counts, equal in every record of a cell."""
-    values = records[-1].outcome.values if records else {}
-    return {column: values.get(column) for column in COLUMNS}
+    return last_values(records, COLUMNS)

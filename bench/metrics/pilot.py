@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import statistics
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.metrics import Measurement, Repeat
+from bench.metrics.memory import available_bytes, status_bytes
 from bench.planning.timing import calls_of_burst
 from bench.spec import Job, Record
 
@@ -32,14 +32,14 @@ The driver does not report it.
 def measure(job: Job) -> Measurement:
     """Warm up the step as for a round, and time a few bursts."""
     from bench.measure.engines import hides_operators
-    from bench.measure.environment import available_memory_bytes
     from bench.measure.step import attention_backend, build_step
     from bench.measure.timer import BurstTimer, rules_of, stopwatch_for, warm_up
 
     work = job.cell.workload
-    rss_before, available = _resident_bytes(), available_memory_bytes() if work.device == "cpu" else _free_gpu_bytes()
-    began = time.perf_counter()
-    stopwatch = stopwatch_for(work.device)
+    rss_before, available = status_bytes("VmRSS") or 0, available_bytes(work.device)
+    if available is not None and work.device == "cuda":
+        available += CUDA_CONTEXT_BYTES
+    began, stopwatch = time.perf_counter(), stopwatch_for(work.device)
     with attention_backend(work.attention):
         step = build_step(job.cell, seed=job.settings.seed)
         warm = warm_up(step.call, stopwatch, rules_of(work, job.settings.sample_s))
@@ -70,14 +70,6 @@ def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
     return {"compile_s": records[0].outcome.values.get("compile_s")}
 
 
-def _resident_bytes() -> int:
-    try:
-        with open("/proc/self/statm") as statm:
-            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError):
-        return 0
-
-
 def _peak_bytes(device: str, rss_before: int) -> int:
     """Return the peak memory of this process.
 
@@ -90,10 +82,3 @@ def _peak_bytes(device: str, rss_before: int) -> int:
     import resource
 
     return max(0, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - rss_before)
-
-
-def _free_gpu_bytes() -> int:
-    import torch
-
-    free: int = torch.cuda.mem_get_info()[0]
-    return free + CUDA_CONTEXT_BYTES

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.metrics import Measurement, Repeat
+from bench.metrics import Measurement, Repeat, last_values
 from bench.spec import Job, Record
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def measure(job: Job) -> Measurement:
 
 def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
     """Return the trace's file name; None without a trace."""
-    return {"trace": records[-1].outcome.values.get("trace") if records else None}
+    return last_values(records, COLUMNS)
 
 
 @contextlib.contextmanager

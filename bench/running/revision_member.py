@@ -64,7 +64,8 @@ class RevisionMember:
         )
         if self._processors:
             pin(self._process.pid, self._processors)
-        self._ask(to_json(_as_that_code_reads_it(self.job), defaults=False))
+        own = replace(self.job.cell, workload=replace(self.job.cell.workload, code=""))  # an older revision does not know of others
+        self._ask(to_json(replace(self.job, cells=(), cell=own), defaults=False))
 
     def ready(self) -> None:
         """Do nothing, since `begin` already waited."""
@@ -107,7 +108,7 @@ class RevisionMember:
         try:
             answer = json.loads(self._line(deadline))
             self._is_built = answer == BUILT
-            return None if answer is None or self._is_built else _outcome_of(answer)
+            return None if answer is None or self._is_built else from_json(Outcome, answer)
         except TimeoutError:
             return Outcome(status=TIMED_OUT, reason=f"longer than the limit of {limit_s(self.job):g} s")
         except EOFError:
@@ -144,16 +145,6 @@ def run_alone(job: Job, compiled: Path) -> Outcome:
         return member.outcome
     finally:
         member.close()
-
-
-def _outcome_of(answer: object) -> Outcome:
-    outcome: Outcome = from_json(Outcome, answer)
-    return outcome
-
-
-def _as_that_code_reads_it(job: Job) -> Job:
-    """Return the job as one of the process's own code; an older revision does not know of others."""
-    return replace(job, cells=(), cell=replace(job.cell, workload=replace(job.cell.workload, code="")))
 
 
 def _environment(job: Job, tree: Path, compiled: Path) -> dict[str, str]:

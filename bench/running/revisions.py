@@ -88,23 +88,14 @@ def checked_out(revisions: Sequence[Revision], repository: Path = OWN_FOLDER) ->
         for place, revision in enumerate(revisions):
             tree = _TREES[revision.short] = folder / str(place)
             if revision.name == WORKING_TREE:
-                _copy_packages(repository, tree)
+                for package in PACKAGES:
+                    shutil.copytree(repository / package, tree / package, ignore=shutil.ignore_patterns("__pycache__"))
                 continue
-            stack.callback(_remove_worktree, repository, tree)
+            stack.callback(_git, repository, "worktree", "remove", "--force", str(tree))
+            stack.callback(_git, repository, "worktree", "unlock", str(tree))  # first: an interrupted creation leaves it locked
             if _git(repository, *QUIET, "worktree", "add", "--detach", str(tree), revision.commit) is None:
                 raise RequestError(f"git cannot check out {revision.name} to {tree}", f"try: git worktree add --detach DIR {revision.name}")
         yield
-
-
-def _remove_worktree(repository: Path, tree: Path) -> None:
-    """Remove a worktree, even one left locked by an interrupted creation."""
-    _git(repository, "worktree", "unlock", str(tree))
-    _git(repository, "worktree", "remove", "--force", str(tree))
-
-
-def _copy_packages(repository: Path, tree: Path) -> None:
-    for package in PACKAGES:
-        shutil.copytree(repository / package, tree / package, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def _hint_of_first_measurable(repository: Path) -> str:

@@ -12,6 +12,7 @@ ARGUMENT      optional: the word for the argument that must follow `name:`, such
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -55,13 +56,15 @@ class Split:
         return len(self.targets)
 
     def to(self, device: str) -> Split:
-        lengths = None if self.lengths is None else self.lengths.to(device)
-        return Split(inputs=self.inputs.to(device), targets=self.targets.to(device), lengths=lengths)
+        return self._each(lambda held: held.to(device))
 
     def select(self, chosen: Tensor) -> Split:
         """Return the items at `chosen`, a mask or indices."""
-        lengths = None if self.lengths is None else self.lengths[chosen]
-        return Split(inputs=self.inputs[chosen], targets=self.targets[chosen], lengths=lengths)
+        return self._each(lambda held: held[chosen])
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Split:
+        lengths = None if self.lengths is None else change(self.lengths)
+        return Split(inputs=change(self.inputs), targets=change(self.targets), lengths=lengths)
 
 
 @dataclass(frozen=True, kw_only=True)

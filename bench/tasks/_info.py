@@ -43,17 +43,16 @@ class Images:
 
         None if no square grid gives that number.
         """
-        data_tokens = num_data_tokens(seq_len, pool)
-        for grid in range(1, self.side + 1):
-            if grid * grid == data_tokens and self.side % grid == 0:
-                return self.side // grid
-        return None
+        return {n: self.side // grid for n, grid in self._grids(pool).items()}.get(seq_len)
 
     def seq_lens(self, pool: str) -> tuple[int, ...]:
         """Return the valid sequence lengths, shortest first."""
+        return tuple(n for n in self._grids(pool) if n >= 2)
+
+    def _grids(self, pool: str) -> dict[int, int]:
+        """Return the patches per side by sequence length."""
         extra = 1 - num_data_tokens(1, pool)
-        lengths = (grid * grid + extra for grid in range(1, self.side + 1) if self.side % grid == 0)
-        return tuple(n for n in lengths if n >= 2)
+        return {grid * grid + extra: grid for grid in range(1, self.side + 1) if self.side % grid == 0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,31 +138,26 @@ class TaskInfo:
         Raises RequestError, naming the lengths that fit, if `seq_len` does not fit the task.
         """
         output = "class" if self.answers == CLASS else "tokens"
-        if isinstance(self.reads, Images):
-            return Interface(patch_dim=self._patch_dim(self.reads, seq_len, pool), num_classes=self.num_classes, output=output)
-        self._require_fitting(self.reads, seq_len, pool if output == "class" else "none")
-        if self.reads.vocab_size:
-            return Interface(input="tokens", vocab_size=self.reads.vocab_size, num_classes=self.num_classes, output=output)
-        return Interface(patch_dim=self.reads.vector_width, num_classes=self.num_classes, output=output)
-
-    def _patch_dim(self, images: Images, seq_len: int, pool: str) -> int:
-        patch = images.patch_side(seq_len, pool)
-        if patch is None:
-            lengths = images.seq_lens(pool)
-            fitting = ", ".join(str(n) for n in lengths)
-            raise RequestError(
-                f"seq_len {seq_len} does not fit task {self.name} ({images.side} px, pool {pool}); lengths that fit: {fitting}",
-                f"try `seq={','.join(str(n) for n in lengths[1:4])}`",
-            )
-        return images.channels * patch * patch
-
-    def _require_fitting(self, sequences: Sequences, seq_len: int, pool: str) -> None:
+        reads, problem = self.reads, f"seq_len {seq_len} does not fit task {self.name}"
+        if isinstance(reads, Images):
+            patch = reads.patch_side(seq_len, pool)
+            if patch is None:
+                lengths = [str(n) for n in reads.seq_lens(pool)]
+                raise RequestError(
+                    f"{problem} ({reads.side} px, pool {pool}); lengths that fit: {', '.join(lengths)}",
+                    f"try `seq={','.join(lengths[1:4])}`",
+                )
+            return Interface(patch_dim=reads.channels * patch * patch, num_classes=self.num_classes, output=output)
+        pool = pool if output == "class" else "none"
         tokens = num_data_tokens(seq_len, pool)
-        if not sequences.fits(tokens):
+        if not reads.fits(tokens):
             raise RequestError(
-                f"seq_len {seq_len} does not fit task {self.name} ({tokens} data tokens, pool {pool}); lengths that fit: {sequences.rule}",
-                f"try `seq={sequences.nearest(tokens) + seq_len - tokens}`",
+                f"{problem} ({tokens} data tokens, pool {pool}); lengths that fit: {reads.rule}",
+                f"try `seq={reads.nearest(tokens) + seq_len - tokens}`",
             )
+        if reads.vocab_size:
+            return Interface(input="tokens", vocab_size=reads.vocab_size, num_classes=self.num_classes, output=output)
+        return Interface(patch_dim=reads.vector_width, num_classes=self.num_classes, output=output)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ARGUMENT = "FOLDER"
-OPTIONS = (Option("side", 32),)
+OPTIONS = (Option("side", 32, low=2),)
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """Copied from torchvision.datasets.folder, because importing that would import torch."""
 LAYOUT = "the layout is FOLDER/train/<class>/*.png and FOLDER/test/<class>/*.png"
@@ -35,7 +35,7 @@ def info(choice: TaskChoice) -> TaskInfo:
 
     Raises RequestError if a split is missing, a class is empty, or classes differ between splits.
     """
-    side = _side(choice)
+    side: int = choice.options["side"]
     counts = {name: _count(folder) for name, folder in _split_folders(choice).items()}
     _require_same_classes(choice, counts)
     num_items = {name: sum(of_class.values()) for name, of_class in counts.items()}
@@ -63,15 +63,8 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
     Raises RequestError, naming the file, for an unreadable image.
     """
     require_data(choice, place)
-    splits = {name: _read(choice, folder, _side(choice)) for name, folder in _split_folders(choice).items()}
+    splits = {name: _read(choice, folder, choice.options["side"]) for name, folder in _split_folders(choice).items()}
     return splits_of(splits["train"], splits["test"], splits.get("validation"))
-
-
-def _side(choice: TaskChoice) -> int:
-    side = int(choice.options["side"])
-    if side < 2:
-        raise RequestError(f"`task={choice.text}`: side is {side}; an image needs at least 2 pixels per side", "write +side=32")
-    return side
 
 
 def _split_folders(choice: TaskChoice) -> dict[str, Path]:

@@ -70,14 +70,13 @@ def read_reviews(path: Path) -> Texts:
 
     Raises RequestError, naming the line, for a label other than 0 (negative) or 1 (positive).
     """
-    items = _items_of_folder(path) if path.is_dir() else _items_of_lines(path)
+    if path.is_dir():
+        files = ((label, file) for label, name in enumerate(CLASSES) for file in (path / name).glob("*.txt"))
+        items = [(label, file.read_bytes().decode("utf-8")) for label, file in files]
+    else:
+        items = _items_of_lines(path)
     items.sort()
     return Texts(texts=[text for _, text in items], labels=[label for label, _ in items])
-
-
-def _items_of_folder(folder: Path) -> list[tuple[int, str]]:
-    files = ((label, path) for label, name in enumerate(CLASSES) for path in (folder / name).glob("*.txt"))
-    return [(label, path.read_bytes().decode("utf-8")) for label, path in files]
 
 
 def _items_of_lines(path: Path) -> list[tuple[int, str]]:

@@ -172,7 +172,10 @@ def _write_argument(state: Expressions, generator: np.random.Generator, items: A
     left, operations = state.arguments_left[items, level], state.operations_left[items, level]
     nests = generator.integers(left) < operations
     state.arguments_left[items, level] -= 1
-    _write_digit(state, generator, items[~nests], written)
+    plain = items[~nests]
+    digits = generator.integers(DIGITS, size=len(plain))
+    state.counts[plain, level[~nests], digits] += 1
+    written[plain] = FIRST_DIGIT + digits
     inner, level, operations = items[nests], level[nests], operations[nests]
     surplus, largest = state.surplus[inner, level], state.largest_surplus[level + 1]
     least = np.maximum(SMALLEST_SURPLUS, surplus - (operations - 1) * largest)
@@ -181,12 +184,6 @@ def _write_argument(state: Expressions, generator: np.random.Generator, items: A
     state.surplus[inner, level] -= share
     state.operations_left[inner, level] -= 1
     _open(state, generator, inner, share, written)
-
-
-def _write_digit(state: Expressions, generator: np.random.Generator, items: Array, written: Array) -> None:
-    digits = generator.integers(DIGITS, size=len(items))
-    state.counts[items, state.num_open[items] - 1, digits] += 1
-    written[items] = FIRST_DIGIT + digits
 
 
 def _close(state: Expressions, items: Array, values: Array, written: Array) -> None:

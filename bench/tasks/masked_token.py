@@ -30,7 +30,9 @@ SEEDS = {"train": 0, "validation": 1, "test": 2}
 
 
 def info(choice: TaskChoice) -> TaskInfo:
-    texts, vocab_size = _facts(text_task(choice))
+    texts = info_of(text_task(choice).text)
+    assert isinstance(texts.reads, Sequences)
+    vocab_size = texts.reads.vocab_size
     return dataclasses.replace(
         texts,
         name="masked_token",
@@ -55,8 +57,7 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
     """
     from bench.tasks.readers.masking import hide_tokens
 
-    nested = text_task(choice)
-    _, vocab_size = _facts(nested)
+    nested, vocab_size = text_task(choice), info(choice).num_classes
     read: Splits = catalog.load("tasks", nested.name).load(nested, num_tokens=num_tokens, place=place)
 
     def hide(name: str, part: Split) -> Split:
@@ -78,10 +79,3 @@ def text_task(choice: TaskChoice) -> TaskChoice:
             f"task masked_token reads a text task, found {choice.argument!r}", "write masked_token:imdb or masked_token:text:FILE"
         )
     return nested
-
-
-def _facts(nested: TaskChoice) -> tuple[TaskInfo, int]:
-    """Return the text task's facts and vocabulary size."""
-    facts = info_of(nested.text)
-    assert isinstance(facts.reads, Sequences)
-    return facts, facts.reads.vocab_size

@@ -13,10 +13,8 @@ from a checkpoint continues exactly, and CPU and GPU see the same random numbers
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -45,11 +43,6 @@ class Augmentation:
     num_classes: int = field(kw_only=True)
     magnitude: int = field(default=RANDAUGMENT_MAGNITUDE, kw_only=True)
 
-    @property
-    def mixes(self) -> bool:
-        """Whether labels become shares of classes."""
-        return "mixup" in self.names or "cutmix" in self.names
-
     def before(self, images: Tensor) -> Tensor:
         """Augment raw images; keep their shape and type.
 
@@ -64,7 +57,9 @@ class Augmentation:
         if "randaugment" in self.names:
             if images.dtype != torch.uint8:
                 raise ValueError(f"randaugment needs uint8 images, found {images.dtype}: its operations are defined on 0..255")
-            images = per_chunk(_randaugment(self.magnitude), images)
+            from torchvision.transforms import v2  # takes a second to import
+
+            images = per_chunk(v2.RandAugment(num_ops=RANDAUGMENT_OPERATIONS, magnitude=self.magnitude), images)
         return images
 
     def after(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -73,10 +68,16 @@ class Augmentation:
         `labels`: `(batch,)` int64. With mixup or cutmix they become shares, `(batch, num_classes)` float32, with rows that sum to 1. With both, one
         of the two is drawn per batch.
         """
+        if not {"erasing", "mixup", "cutmix"} & {*self.names}:
+            return images, labels
+        from torchvision.transforms import v2
+
         if "erasing" in self.names:
-            images = per_chunk(_erasing(), images)
-        if self.mixes:
-            images, labels = _mixing("mixup" in self.names, "cutmix" in self.names, self.num_classes)(images, labels)
+            images = per_chunk(v2.RandomErasing(), images)
+        kinds = {"mixup": (v2.MixUp, MIXUP_ALPHA), "cutmix": (v2.CutMix, CUTMIX_ALPHA)}
+        chosen = [kind(alpha=alpha, num_classes=self.num_classes) for name, (kind, alpha) in kinds.items() if name in self.names]
+        if chosen:
+            images, labels = (chosen[0] if len(chosen) == 1 else v2.RandomChoice(chosen))(images, labels)
         return images, labels
 
 
@@ -98,29 +99,3 @@ def flip(images: Tensor) -> Tensor:
 def per_chunk(change: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
     """Apply a change to each of `NUM_CHUNKS` chunks of the batch."""
     return torch.cat([change(chunk) for chunk in images.chunk(NUM_CHUNKS)])
-
-
-# torchvision's transforms take a second to import, so they are imported only where needed
-
-
-@functools.cache
-def _randaugment(magnitude: int) -> Any:
-    from torchvision.transforms import v2
-
-    return v2.RandAugment(num_ops=RANDAUGMENT_OPERATIONS, magnitude=magnitude)
-
-
-@functools.cache
-def _erasing() -> Any:
-    from torchvision.transforms import v2
-
-    return v2.RandomErasing()
-
-
-@functools.cache
-def _mixing(mixup: bool, cutmix: bool, num_classes: int) -> Any:
-    from torchvision.transforms import v2
-
-    chosen = [v2.MixUp(alpha=MIXUP_ALPHA, num_classes=num_classes)] if mixup else []
-    chosen += [v2.CutMix(alpha=CUTMIX_ALPHA, num_classes=num_classes)] if cutmix else []
-    return chosen[0] if len(chosen) == 1 else v2.RandomChoice(chosen)

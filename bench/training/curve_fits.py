@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 
 from bench.spec import Record
 
@@ -45,7 +45,7 @@ class Fit:
 
 def encode_fit(fit: Fit | None) -> dict[str, list[float]]:
     """Convert a fit to samples of a record; empty without a fit."""
-    return {} if fit is None else {_key(name): _rounded(getattr(fit, name)) for name in _names()}
+    return {f"fit_{name}": _rounded(points) for name, points in asdict(fit).items()} if fit else {}
 
 
 def decode_fit(record: Record) -> Fit | None:
@@ -54,18 +54,11 @@ def decode_fit(record: Record) -> Fit | None:
     Records of other tasks and of seeds other than the first hold no fit.
     """
     samples = record.outcome.samples
-    if any(_key(name) not in samples for name in _names()):
+    names = [field.name for field in fields(Fit)]
+    if any(f"fit_{name}" not in samples for name in names):
         return None
-    return Fit(**{name: tuple(samples[_key(name)]) for name in _names()})
+    return Fit(**{name: tuple(samples[f"fit_{name}"]) for name in names})
 
 
 def _rounded(points: Sequence[float]) -> list[float]:
     return [float(f"{point:.{DIGITS}g}") for point in points[:MAX_POINTS]]
-
-
-def _key(name: str) -> str:
-    return f"fit_{name}"
-
-
-def _names() -> tuple[str, ...]:
-    return tuple(field.name for field in fields(Fit))

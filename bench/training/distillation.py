@@ -16,7 +16,7 @@ from bench.training.checkpoint import Checkpoint
 from bench.training.data import TrainingData
 from bench.training.loop import Training, TrainResult, train
 from bench.training.reading import image_size
-from bench.training.teacher import ConvolutionalNetwork, TrainedTeacher, forward_flops, learning_flops
+from bench.training.teacher import ConvolutionalNetwork, TrainedTeacher, flops_per_image
 
 TEACHER_PART, STUDENT_PART = "teacher", "student"
 TEACHER_RECIPE = Recipe(batch_size=64, learning_rate=3e-3, label_smoothing=0.0)
@@ -71,12 +71,12 @@ def train_teacher(
     if own and (state := own.read()):
         training.restore(state)
     training.run(own)
-    per_item = learning_flops(channels, side, data.num_classes)
+    flops, per_item = flops_per_image(channels, side, data.num_classes)
     return TrainedTeacher(
         model=network.eval().requires_grad_(False),
         accuracy=training.epochs[training.best_epoch - 1].validation,
         params=sum(parameter.numel() for parameter in network.parameters()),
-        flops=forward_flops(channels, side, data.num_classes),
+        flops=flops,
         train_flops=per_item * len(data.learned) * len(training.epochs),
         train_s=training.elapsed_s,
         state=training.state(),

@@ -63,7 +63,9 @@ def judge(answers: str, outputs: Tensor, targets: Tensor) -> Scores:
     """Score all items at once; shapes as for `loss`."""
     finite = bool(outputs.isfinite().all())
     if answers == TOKEN_VALUE:
-        return _judge_values(outputs, targets, finite)
+        errors, asked = _squared_errors(outputs.double(), targets.double())
+        items = -(errors.sum(dim=1) / asked.sum(dim=1)).cpu()
+        return Scores(value=_explained(float(errors.sum()), targets), items=items, top=(), finite=finite)
     is_sequence = answers == TOKEN_CLASS
     if not is_sequence:
         outputs, targets = outputs[:, None], targets[:, None]
@@ -79,7 +81,10 @@ def judge(answers: str, outputs: Tensor, targets: Tensor) -> Scores:
         top=tuple(top + top[-1:] * (MAX_TOP - num_ranks)),
         finite=finite,
         exact=_exact(shares[:, 0]) if is_sequence else None,
-        cross_entropy=_cross_entropy(outputs[asked], targets[asked]) if is_sequence and finite else None,
+        # in double precision, because there may be millions of tokens
+        cross_entropy=float(F.cross_entropy(outputs[asked].float(), targets[asked], reduction="none").double().mean())
+        if is_sequence and finite
+        else None,
     )
 
 
@@ -110,14 +115,6 @@ def _exact(items: Tensor) -> float:
     return float((items == 1.0).double().mean())
 
 
-def _cross_entropy(outputs: Tensor, targets: Tensor) -> float:
-    """Return the mean for outputs `(tokens, classes)` and targets `(tokens,)`.
-
-    Sums in double precision, because there may be millions of tokens.
-    """
-    return float(F.cross_entropy(outputs.float(), targets, reduction="none").double().mean())
-
-
 def _joined_cross_entropy(parts: Sequence[Scores], targets: Tensor) -> float:
     """Average the parts, weighted by their numbers of answers."""
     asked = (targets != IGNORED).sum(dim=1).split([len(part.items) for part in parts])
@@ -132,13 +129,6 @@ def _explained(squared_error: float, targets: Tensor) -> float:
     """
     known = targets[~targets.isnan()].double()
     return 1.0 - squared_error / float((known - known.mean()).square().sum())
-
-
-def _judge_values(outputs: Tensor, targets: Tensor, finite: bool) -> Scores:
-    errors, asked = _squared_errors(outputs.double(), targets.double())
-    return Scores(
-        value=_explained(float(errors.sum()), targets), items=-(errors.sum(dim=1) / asked.sum(dim=1)).cpu(), top=(), finite=finite
-    )
 
 
 def _squared_errors(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,6 @@ where they are: the batches and the learning rate are copied in, and weights, op
 from __future__ import annotations
 
 import contextlib
-import functools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -135,8 +134,16 @@ def _record_or_explain(call: Replay) -> Replay:
     Memory that runs out is told as it is.
     """
     failures: list[RuntimeError] = []
+
+    def noting() -> Tensor:
+        try:
+            return call()
+        except RuntimeError as error:
+            failures.append(error)
+            raise
+
     try:
-        return graph.record(functools.partial(_call_and_note, call, failures))
+        return graph.record(noting)
     except RuntimeError as error:
         first = [*failures, error][0]  # a recording that failed fails again when it ends
     if is_out_of_memory(first):
@@ -146,14 +153,6 @@ def _record_or_explain(call: Replay) -> Replay:
 
 def _refusal(reason: str) -> RuntimeError:
     return RuntimeError(f"engine=graph cannot record this training step: {reason}; try --recipe engine=eager")
-
-
-def _call_and_note(call: Replay, failures: list[RuntimeError]) -> Tensor:
-    try:
-        return call()
-    except RuntimeError as error:
-        failures.append(error)
-        raise
 
 
 def _tensors(portions: Sequence[Portion]) -> list[Tensor]:

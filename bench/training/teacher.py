@@ -104,32 +104,20 @@ def distillation_loss(own_loss: Tensor, outputs: Tensor, answers: Tensor, recipe
     return (1.0 - recipe.distillation_weight) * own_loss + recipe.distillation_weight * differing
 
 
-def forward_flops(channels: int, side: int, num_classes: int) -> int:
-    """Return the FLOPs of one image.
+def flops_per_image(channels: int, side: int, num_classes: int) -> tuple[int, int]:
+    """Return the FLOPs of forward, and of forward and backward, for one image.
 
-    Zeros of the padding count like pixels.
+    Zeros of the padding count like pixels. In training, each layer takes three products; the first takes two, because images need no gradient.
     """
-    return sum(_layer_flops(channels, side, num_classes))
-
-
-def learning_flops(channels: int, side: int, num_classes: int) -> int:
-    """Return the FLOPs of forward and backward for one image.
-
-    Each layer takes three products; the first takes two, because images need no gradient.
-    """
-    layers = _layer_flops(channels, side, num_classes)
-    return 3 * sum(layers) - layers[0]
-
-
-def _layer_flops(channels: int, side: int, num_classes: int) -> list[int]:
-    found, before = [], channels
+    layers, before = [], channels
     for number, stage in enumerate(STAGES):
         if number and side >= SMALLEST_SIDE:
             side //= 2
         for width in stage:
-            found.append(MULTIPLY_ADD * side * side * KERNEL * KERNEL * before * width)
+            layers.append(MULTIPLY_ADD * side * side * KERNEL * KERNEL * before * width)
             before = width
-    return [*found, MULTIPLY_ADD * before * num_classes]
+    forward = sum(layers) + MULTIPLY_ADD * before * num_classes
+    return forward, 3 * forward - layers[0]
 
 
 def _convolution(channels: int, width: int) -> nn.Module:

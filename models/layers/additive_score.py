@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from models.layers.cost import Cost, Polynomial, Term, constant
+from models.layers.cost import Cost, Polynomial, Term, constant, linear
 from models.layers.shape import require_positive
 
 
@@ -35,8 +35,7 @@ class AdditiveScore(nn.Module):
 
     def project_keys(self, keys: Tensor) -> Tensor:
         """Project keys: `(batch, keys, key_width)` -> `(batch, keys, hidden)`."""
-        projected: Tensor = self.key(keys)
-        return projected
+        return self.key(keys)
 
     def score(self, queries: Tensor, projected_keys: Tensor) -> Tensor:
         """Score queries against keys that are already projected.
@@ -45,8 +44,7 @@ class AdditiveScore(nn.Module):
         """
         # (batch, queries, keys, hidden): the sum inside tanh does not factor, so every pair is stored; tanh_ stores it only once
         pairs = (self.query(queries)[:, :, None] + projected_keys[:, None]).tanh_()
-        scores: Tensor = self.combine(pairs).squeeze(-1)
-        return scores
+        return self.combine(pairs).squeeze(-1)
 
 
 def additive_score_cost(query_width: int, key_width: int, hidden: int, *, queries: Polynomial, keys: Polynomial) -> Cost:
@@ -59,8 +57,8 @@ def additive_score_cost(query_width: int, key_width: int, hidden: int, *, querie
     """
     return Cost(
         (
-            Term(name="project_queries", params=constant(query_width * hidden), macs=queries * (query_width * hidden)),
-            Term(name="project_keys", params=constant(key_width * hidden), macs=keys * (key_width * hidden)),
+            linear("project_queries", query_width, hidden, tokens=queries, bias=False),
+            linear("project_keys", key_width, hidden, tokens=keys, bias=False),
             Term(name="scores", params=constant(hidden), macs=queries * keys * hidden),
         )
     )

@@ -183,15 +183,17 @@ class Cost:
         return Cost(self.terms + other.terms)
 
 
-def linear(name: str, inputs: int, outputs: int, *, scope: str = "blocks", tokens: Polynomial = N, backward_products: int = 2) -> Term:
-    """Return the cost of a linear layer with bias.
+def linear(
+    name: str, inputs: int, outputs: int, *, scope: str = "blocks", tokens: Polynomial = N, backward_products: int = 2, bias: bool = True
+) -> Term:
+    """Return the cost of a linear layer.
 
     It has inputs x outputs weights and takes one multiply-add per weight and row; `tokens` is the number of rows.
     """
     return Term(
         name=name,
         scope=scope,
-        params=constant(inputs * outputs + outputs),
+        params=constant((inputs + bias) * outputs),
         macs=tokens * (inputs * outputs),
         backward_products=backward_products,
     )
@@ -200,6 +202,11 @@ def linear(name: str, inputs: int, outputs: int, *, scope: str = "blocks", token
 def layer_norm(name: str, width: int, *, scope: str = "blocks") -> Term:
     """Return the cost of a LayerNorm: scale and shift, no matrix product."""
     return Term(name=name, scope=scope, params=constant(2 * width))
+
+
+def fused_attention(pairs: Polynomial, *, params: Polynomial = ZERO) -> tuple[Term, Term]:
+    """Return the cost of scores and weighted sum, each of `pairs` multiply-adds; a fused kernel recomputes the scores in its backward."""
+    return Term(name="scores", params=params, macs=pairs, recompute_macs=pairs), Term(name="weighted_sum", macs=pairs)
 
 
 def real_fft_flops(length: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.layers.cost import Cost, Polynomial, Term, linear
+from models.layers.cost import Cost, Polynomial, fused_attention, linear
 from models.layers.padding import readable, zero_padding
 
 
@@ -50,15 +50,13 @@ class CrossAttention(nn.Module):
 def cross_attention_cost(width: int, *, queries: Polynomial, keys: Polynomial) -> Cost:
     """Return the cost of `CrossAttention`.
 
-    Scores and weighted sum each take queries x keys x width multiply-adds. A fused kernel recomputes the scores in its backward.
+    Scores and weighted sum each take queries x keys x width multiply-adds.
     """
-    pairs = queries * keys * width
     return Cost(
         (
             linear("query", width, width, tokens=queries),
             linear("key_value", width, 2 * width, tokens=keys),
-            Term(name="scores", macs=pairs, recompute_macs=pairs),
-            Term(name="weighted_sum", macs=pairs),
+            *fused_attention(queries * keys * width),
             linear("project", width, width, tokens=queries),
         )
     )

@@ -41,8 +41,12 @@ def set_dropout(model: nn.Module, share: float, places: tuple[str, ...] = DEFAUL
         raise ValueError(f"dropout must be at least 0 and below 1, not {share!r}")
     for place in places:
         require_one_of("dropout_at", place, DROPOUT_PLACES)
-    if share:
-        _require_places(dropping_places(model), places)
+    found = dropping_places(model)
+    absent = [place for place in places if place not in found] if share else []
+    if absent and not found:
+        raise ValueError(f"dropout must be 0 for a model without dropout modules; it was requested at {absent[0]!r}")
+    if absent:
+        raise ValueError(f"dropout_at must be one of {', '.join(found)} for this model, not {absent[0]!r}")
     for module in _modules_with_dropout(model):
         module.dropout = float(share) if _place_of(module) in places else 0.0  # type: ignore[assignment]  # torch types attributes as tensors
 
@@ -51,14 +55,6 @@ def dropping_places(model: nn.Module) -> tuple[str, ...]:
     """Return the places where `model` supports dropout, in the order of `DROPOUT_PLACES`."""
     found = {_place_of(module) for module in _modules_with_dropout(model)}
     return tuple(place for place in DROPOUT_PLACES if place in found)
-
-
-def _require_places(found: tuple[str, ...], asked: tuple[str, ...]) -> None:
-    absent = [place for place in asked if place not in found]
-    if absent and not found:
-        raise ValueError(f"dropout must be 0 for a model without dropout modules; it was requested at {absent[0]!r}")
-    if absent:
-        raise ValueError(f"dropout_at must be one of {', '.join(found)} for this model, not {absent[0]!r}")
 
 
 def _modules_with_dropout(model: nn.Module) -> Iterable[nn.Module]:

@@ -8,14 +8,13 @@ answer at token t predicts the target's token t + 1 (arXiv 1706.03762, Sec. 3). 
 from __future__ import annotations
 
 from dataclasses import replace
-from math import comb
 
 from torch import Tensor, nn
 
-from models.layers.cost import Cost, N, Polynomial, Term, constant
+from models.layers.cost import ZERO, Cost, N, Polynomial, Term, constant
 from models.layers.embedding import Embedding, embedding_cost
 from models.layers.padding import readable, zero_padding
-from models.layers.shape import NO_POOL, Interface, Shape, require_non_negative
+from models.layers.shape import NO_POOL, Interface, Shape, require_divisible
 
 POOLS = ("mean",)
 """Poolings over both halves.
@@ -54,7 +53,7 @@ def masked_half(tokens: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor | 
     `(batch, tokens, width)` -> the same. An item may end within its source or have an empty half; a half that consists of padding only is
     read as zeros, so that no softmax is empty.
     """
-    return (tokens, None) if valid is None else (zero_padding(tokens, valid), readable(valid))
+    return zero_padding(tokens, valid), None if valid is None else readable(valid)
 
 
 class HalvesEmbedding(nn.Module):
@@ -66,36 +65,24 @@ class HalvesEmbedding(nn.Module):
     `target`: likewise, for the target tokens.
     """
 
-    def __init__(self, shape: Shape, interface: Interface, *, positions: str, target_vocab: int = 0) -> None:
+    def __init__(self, shape: Shape, interface: Interface, *, positions: str) -> None:
         super().__init__()
         length = num_source_tokens(shape.seq_len)
-        reads = target_interface(interface, target_vocab)
         self.source = Embedding(shape, interface, pool=NO_POOL, positions=positions, num_tokens=length)
-        self.target = Embedding(shape, reads, pool=NO_POOL, positions=positions, num_tokens=shape.seq_len - length)
+        self.target = Embedding(shape, interface, pool=NO_POOL, positions=positions, num_tokens=shape.seq_len - length)
 
 
-def target_interface(interface: Interface, target_vocab: int) -> Interface:
-    """Return the interface of the target half, with its own vocabulary.
-
-    `target_vocab`: number of ids in the target (0: as many as in the source).
-
-    Raises ValueError for images, for a target vocabulary with patches, and for one that is smaller than the vocabulary of the data.
-    """
+def require_halves(shape: Shape, interface: Interface) -> None:
+    """Raise ValueError for images, or a width that is not a multiple of `GRAIN`."""
     if interface.input == "images":
         raise ValueError("input must be patches or tokens for an encoder-decoder, not 'images'")
-    require_non_negative("target_vocab", target_vocab)
-    if target_vocab and interface.input != "tokens":
-        raise ValueError(f"target_vocab must be 0 with input={interface.input}, not {target_vocab}: only tokens have a vocabulary")
-    if 0 < target_vocab < interface.vocab_size:
-        raise ValueError(f"target_vocab must be 0 or at least {interface.vocab_size}, the vocabulary of the data, not {target_vocab}")
-    return replace(interface, vocab_size=target_vocab) if target_vocab else interface
+    require_divisible("width", shape.width, f"{GRAIN} in an encoder-decoder", GRAIN)
 
 
-def halves_embedding_cost(shape: Shape, interface: Interface, *, positions: str, target_vocab: int = 0) -> Cost:
+def halves_embedding_cost(shape: Shape, interface: Interface, *, positions: str) -> Cost:
     """Return the embeddings' cost in terms of target tokens (see `in_tokens`)."""
-    source = embedding_cost(shape, interface, pool=NO_POOL, positions=positions)
-    target = embedding_cost(shape, target_interface(interface, target_vocab), pool=NO_POOL, positions=positions)
-    return of_source(source, shape.seq_len).within("source") + target.within("target")
+    half = embedding_cost(shape, interface, pool=NO_POOL, positions=positions)
+    return of_source(half, shape.seq_len).within("source") + half.within("target")
 
 
 def num_source(seq_len: int) -> Polynomial:
@@ -108,7 +95,7 @@ def num_source(seq_len: int) -> Polynomial:
 
 def of_source(cost: Cost, seq_len: int) -> Cost:
     """Convert a cost in source tokens to one in target tokens."""
-    return _substituted(cost, slope=1, offset=seq_len % 2, divisor=1)
+    return _substituted(cost, offset=seq_len % 2, divisor=1)
 
 
 def in_tokens(cost: Cost, seq_len: int) -> Cost:
@@ -118,24 +105,23 @@ def in_tokens(cost: Cost, seq_len: int) -> Cost:
 
     Raises ValueError if a coefficient would not be an integer.
     """
-    return _substituted(cost, slope=1, offset=-(seq_len % 2), divisor=2)
+    return _substituted(cost, offset=-(seq_len % 2), divisor=2)
 
 
-def _substituted(cost: Cost, *, slope: int, offset: int, divisor: int) -> Cost:
+def _substituted(cost: Cost, *, offset: int, divisor: int) -> Cost:
     def term(old: Term) -> Term:
-        params, macs, recompute = (_compose(p, slope, offset, divisor) for p in (old.params, old.macs, old.recompute_macs))
+        params, macs, recompute = (_compose(p, offset, divisor) for p in (old.params, old.macs, old.recompute_macs))
         return replace(old, params=params, macs=macs, recompute_macs=recompute)
 
     return Cost(tuple(term(old) for old in cost.terms))
 
 
-def _compose(outer: Polynomial, slope: int, offset: int, divisor: int) -> Polynomial:
-    """Return outer((slope n + offset) / divisor), exactly."""
-    highest = max(len(outer.coefficients) - 1, 0)
-    sums = [0] * (highest + 1)
-    for power, coefficient in enumerate(outer.coefficients):
-        for i in range(power + 1):
-            sums[i] += coefficient * comb(power, i) * slope**i * offset ** (power - i) * divisor ** (highest - power)
-    if any(total % divisor**highest for total in sums):
+def _compose(outer: Polynomial, offset: int, divisor: int) -> Polynomial:
+    """Return outer((n + offset) / divisor), exactly."""
+    total, scale = ZERO, 1  # Horner's rule; what is returned is total / scale
+    for place, coefficient in enumerate(reversed(outer.coefficients)):
+        scale = divisor**place
+        total = total * (N + constant(offset)) + constant(coefficient * scale)
+    if any(coefficient % scale for coefficient in total.coefficients):
         raise ValueError(f"cost must have integer coefficients in n: {outer.coefficients} in m = (n {offset:+d}) / {divisor} does not")
-    return Polynomial(tuple(total // divisor**highest for total in sums))
+    return Polynomial(tuple(coefficient // scale for coefficient in total.coefficients))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from torch import nn
 
+M = TypeVar("M", bound=nn.Module)
 EMBEDDING_STD = 0.02
 
 
-def initialise_linears(module: nn.Module) -> None:
-    """Initialise every linear layer below `module`.
+def initialise_linears(module: M) -> M:
+    """Initialise every linear layer below `module`, and return it.
 
     Weights are Xavier-uniform (Glorot and Bengio 2010), biases zero.
     """
@@ -17,3 +20,4 @@ def initialise_linears(module: nn.Module) -> None:
             nn.init.xavier_uniform_(child.weight)
             if child.bias is not None:
                 nn.init.zeros_(child.bias)
+    return module

@@ -18,12 +18,12 @@ def with_class_token(valid: Tensor | None, pool: str) -> Tensor | None:
     return F.pad(valid, (1, 0), value=True) if valid is not None and pool == "cls" else valid
 
 
-def zero_padding(tokens: Tensor, valid: Tensor) -> Tensor:
-    """Replace padded tokens by zeros.
+def zero_padding(tokens: Tensor, valid: Tensor | None) -> Tensor:
+    """Replace padded tokens by zeros, `(batch, n, ...)`.
 
     They are filled, not multiplied, because zero times NaN or infinity is NaN.
     """
-    return tokens.masked_fill(~valid[..., None], 0.0)
+    return tokens if valid is None else tokens.masked_fill(~valid[..., None], 0.0)
 
 
 def readable(valid: Tensor) -> Tensor:

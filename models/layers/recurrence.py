@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from models.layers.cost import Cost, N, Polynomial, Term, constant
+from models.layers.cost import Cost, N, Term, constant, linear
 from models.layers.padding import zero_padding
 
 GATES = 3
@@ -27,8 +27,7 @@ def run_gru(gru: nn.GRU, tokens: Tensor, valid: Tensor | None = None) -> tuple[T
     moved to the front, packed and run, and their states are moved back.
     """
     if valid is None:
-        states, last = gru(tokens)
-        return states, last
+        return gru(tokens)
     order = (~valid).long().argsort(dim=1, stable=True)[..., None]
     together = tokens.gather(1, order.expand_as(tokens))
     packed = pack_padded_sequence(together, valid.sum(dim=1).cpu(), batch_first=True, enforce_sorted=False)
@@ -38,21 +37,15 @@ def run_gru(gru: nn.GRU, tokens: Tensor, valid: Tensor | None = None) -> tuple[T
 
 
 def run_gru_in_products(gru: nn.GRU, tokens: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Compute `run_gru` step by step from linear layers.
+    """Compute `run_gru` step by step from linear layers, for a GRU of one layer.
 
     FLOP counters see all of these products.
     """
-    directions = 2 if gru.bidirectional else 1
-    states, last = tokens if valid is None else zero_padding(tokens, valid), []
-    for layer in range(gru.num_layers):
-        below, answers = states, []
-        for direction in range(directions):
-            weights = gru.all_weights[layer * directions + direction]
-            steps = _run_direction(below, valid, weights, backwards=direction == 1)
-            answers.append(torch.stack(steps, dim=1))
-            last.append(steps[0] if direction else steps[-1])
-        states = torch.cat(answers, dim=-1)
-    return states if valid is None else zero_padding(states, valid), torch.stack(last)
+    tokens = zero_padding(tokens, valid)
+    runs = [_run_direction(tokens, valid, weights, backwards=direction == 1) for direction, weights in enumerate(gru.all_weights)]
+    states = torch.cat([torch.stack(steps, dim=1) for steps in runs], dim=-1)
+    last = [steps[0] if direction else steps[-1] for direction, steps in enumerate(runs)]
+    return zero_padding(states, valid), torch.stack(last)
 
 
 def _run_direction(tokens: Tensor, valid: Tensor | None, weights: Sequence[Tensor], *, backwards: bool) -> list[Tensor]:
@@ -95,7 +88,7 @@ def initialise_gru(gru: nn.GRU | nn.GRUCell) -> None:
             nn.init.zeros_(parameter)
 
 
-def gru_cost(inputs: int, hidden: int, *, tokens: Polynomial = N) -> Cost:
+def gru_cost(inputs: int, hidden: int) -> Cost:
     """Return the cost of one GRU layer in one direction.
 
     Each of three gates takes one product with the input and one with the state, each with a bias. The first state is zero and needs no
@@ -104,8 +97,8 @@ def gru_cost(inputs: int, hidden: int, *, tokens: Polynomial = N) -> Cost:
     weights = GATES * hidden * hidden
     return Cost(
         (
-            Term(name="inputs", params=constant(GATES * hidden * (inputs + 1)), macs=tokens * (GATES * hidden * inputs)),
-            Term(name="states", params=constant(weights + GATES * hidden), macs=(tokens + constant(-1)) * weights),
+            linear("inputs", inputs, GATES * hidden),
+            Term(name="states", params=constant(weights + GATES * hidden), macs=(N + constant(-1)) * weights),
             Term(name="first_state", macs=constant(weights), backward_products=1),
         )
     )

@@ -6,7 +6,9 @@ Imports no torch, because planning needs these before any tensor exists.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from typing import Any
 
 INPUTS = ("patches", "tokens", "images")
 OUTPUTS = ("class", "tokens")
@@ -39,8 +41,7 @@ class Shape:
     ffn_width: int
 
     def __post_init__(self) -> None:
-        for size in fields(self):
-            require_positive(size.name, getattr(self, size.name))
+        require_sizes(self, *(size.name for size in fields(self)))
         if self.seq_len < 2:
             raise ValueError(f"seq_len must be at least 2, not {self.seq_len}: mixing needs two tokens")
 
@@ -67,10 +68,8 @@ class Interface:
     output: str = "class"
 
     def __post_init__(self) -> None:
-        require_one_of("input", self.input, INPUTS)
-        require_one_of("output", self.output, OUTPUTS)
-        for name in ("patch_dim", "vocab_size", "num_classes"):
-            require_positive(name, getattr(self, name))
+        require_choices(self, input=INPUTS, output=OUTPUTS)
+        require_sizes(self, "patch_dim", "vocab_size", "num_classes")
         if self.input == "images":
             patch_of(self.patch_dim)
 
@@ -130,6 +129,24 @@ def require_one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     """Raise ValueError unless `value` is one of `allowed`."""
     if value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
+
+
+def require_sizes(config: object, *names: str) -> None:
+    """Raise ValueError unless these fields are positive integers."""
+    for name in names:
+        require_positive(name, getattr(config, name))
+
+
+def require_choices(config: object, **allowed: Iterable[str]) -> None:
+    """Raise ValueError unless each of these fields is one of its allowed words."""
+    for name, words in allowed.items():
+        require_one_of(name, getattr(config, name), tuple(words))
+
+
+def require_heads(config: Any, *names: str) -> None:
+    """Raise ValueError unless `seq_len`, `width`, `heads` and these fields are positive integers, and the heads divide the width."""
+    require_sizes(config, "seq_len", "width", "heads", *names)
+    require_divisible("width", config.width, "heads", config.heads)
 
 
 def require_divisible(name: str, value: int, divisor_name: str, divisor: int) -> None:

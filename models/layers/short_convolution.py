@@ -15,24 +15,24 @@ from torch import Tensor, nn
 from models.layers.cost import N, Term, constant
 
 
-def _native(tokens: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def _native(tokens: Tensor, weight: Tensor, bias: Tensor, margin: int = 0) -> Tensor:
     # as an image of height one the tokens are already channels-last, which two-dimensional kernels read and write without a copy
     image = tokens.transpose(1, 2).unsqueeze(2)
-    mixed = F.conv2d(image, weight[:, None, None], bias, groups=len(weight))
+    mixed = F.conv2d(image, weight[:, None, None], bias, padding=(0, margin), groups=len(weight))
     return mixed.squeeze(2).transpose(1, 2)
 
 
-def _products(tokens: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def _products(tokens: Tensor, weight: Tensor, bias: Tensor, margin: int = 0) -> Tensor:
     # (batch, n, width, size)
-    neighbours = tokens.unfold(1, weight.shape[-1], 1)
+    neighbours = F.pad(tokens, (0, 0, margin, margin)).unfold(1, weight.shape[-1], 1)
     return torch.einsum("bndk,dk->bnd", neighbours, weight) + bias
 
 
-CONVOLUTIONS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {"native": _native, "products": _products}
-"""Equivalent formulations of a convolution without padding.
+CONVOLUTIONS: dict[str, Callable[..., Tensor]] = {"native": _native, "products": _products}
+"""Equivalent formulations of a convolution in each channel, with `margin` zeros at either end.
 
-`(batch, n + size - 1, width)`, `(width, size)`, `(width,)` -> `(batch, n, width)`. `products` is the reference, because fvcore cannot trace
-a convolution on the `meta` device and torch's counter treats the backward of a depthwise convolution as dense.
+`(batch, n + size - 1 - 2 margin, width)`, `(width, size)`, `(width,)`, margin -> `(batch, n, width)`. `products` is the reference,
+because fvcore cannot trace a convolution on the `meta` device and torch's counter treats the backward of a depthwise convolution as dense.
 """
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.layers.cost import Cost, Polynomial, Term, constant, linear
+from models.layers.cost import Cost, Polynomial, Term, linear
 from models.layers.shape import Interface, patch_of, require_one_of
 
 STEMS = ("linear", "convolution")
@@ -122,15 +122,8 @@ def convolution_stem_cost(interface: Interface, width: int, *, data_tokens: Poly
     terms: list[Term] = []
     for stage, outputs in enumerate(stage_channels(side, width)):
         side //= STRIDE
-        weights = KERNEL * KERNEL * channels * outputs
-        terms.append(
-            Term(
-                name=f"convolutions.{stage}",
-                scope="embedding",
-                params=constant(weights + outputs),
-                macs=data_tokens * (side * side * weights),
-                backward_products=1 if stage == 0 else 2,
-            )
-        )
+        pixels, needed = data_tokens * (side * side), 2 if stage else 1
+        name, inputs = f"convolutions.{stage}", KERNEL * KERNEL * channels
+        terms.append(linear(name, inputs, outputs, scope="embedding", tokens=pixels, backward_products=needed))
         channels = outputs
     return Cost((*terms, linear("project", width, width, scope="embedding", tokens=data_tokens)))

@@ -15,7 +15,7 @@ from models.layers.cost import Cost, N, Term, linear
 from models.layers.initialise import initialise_linears
 from models.layers.masking import masked_softmax
 from models.layers.padding import zero_padding
-from models.layers.shape import require_non_negative, require_positive
+from models.layers.shape import require_non_negative, require_sizes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +36,7 @@ class Config:
     key_width: int = 0
 
     def __post_init__(self) -> None:
-        require_positive("seq_len", self.seq_len)
-        require_positive("width", self.width)
+        require_sizes(self, "seq_len", "width")
         for name in ("hidden", "query_width", "key_width"):
             require_non_negative(name, getattr(self, name))
 
@@ -67,11 +66,8 @@ class AdditiveAttention(nn.Module):
         self.dropout = 0.0
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
-        mask = None
-        if valid is not None:
-            # zero times NaN is NaN
-            tokens, mask = zero_padding(tokens, valid), valid[:, None]
-        weights = masked_softmax(self._scores(tokens), mask)
+        tokens = zero_padding(tokens, valid)  # zero times NaN is NaN
+        weights = masked_softmax(self.score(self.query(tokens), self.key(tokens)), None if valid is None else valid[:, None])
         if self.dropout:
             weights = F.dropout(weights, self.dropout, self.training)
         return self.project(weights @ self.value(tokens))
@@ -81,17 +77,11 @@ class AdditiveAttention(nn.Module):
 
         `(batch, n, width)` -> `(1, n, n)`: the softmax of the scores.
         """
-        return masked_softmax(self._scores(tokens), None).mean(dim=0, keepdim=True)
-
-    def _scores(self, tokens: Tensor) -> Tensor:
-        scores: Tensor = self.score(self.query(tokens), self.key(tokens))
-        return scores
+        return masked_softmax(self.score(self.query(tokens), self.key(tokens)), None).mean(dim=0, keepdim=True)
 
 
 def build(config: Config) -> AdditiveAttention:
-    module = AdditiveAttention(config)
-    initialise_linears(module)
-    return module
+    return initialise_linears(AdditiveAttention(config))
 
 
 def cost(config: Config) -> Cost:

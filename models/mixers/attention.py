@@ -12,11 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.layers.cost import Cost, N, Term, constant, linear
+from models.layers.cost import Cost, N, constant, fused_attention, linear
+from models.layers.heads import split_heads
 from models.layers.initialise import initialise_linears
 from models.layers.masking import causal_lengths, length_mask, masked_softmax, reading_itself
 from models.layers.padding import zero_padding
-from models.layers.shape import require_divisible, require_non_negative, require_one_of, require_positive
+from models.layers.shape import require_choices, require_divisible, require_non_negative, require_sizes
 
 SCALINGS = ("sqrt", "none", "learned")
 MASKS = ("none", "sample", "query")
@@ -47,13 +48,11 @@ class Config:
     mask: str = "none"
 
     def __post_init__(self) -> None:
-        for name in ("seq_len", "width", "heads"):
-            require_positive(name, getattr(self, name))
+        require_sizes(self, "seq_len", "width", "heads")
         for name in ("inner_width", "out_width"):
             require_non_negative(name, getattr(self, name))
         require_divisible("width" if not self.inner_width else "inner_width", self.inner, "heads", self.heads)
-        require_one_of("scaling", self.scaling, SCALINGS)
-        require_one_of("mask", self.mask, MASKS)
+        require_choices(self, scaling=SCALINGS, mask=MASKS)
 
     @property
     def inner(self) -> int:
@@ -80,7 +79,6 @@ class SelfAttention(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.heads = config.heads
-        self.inner = config.inner
         self.causal = config.causal
         self.mask = config.mask
         self.scale = config.root_scale if config.scaling == "sqrt" else 1.0
@@ -90,11 +88,9 @@ class SelfAttention(nn.Module):
         self.dropout = 0.0
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
-        batch, n, _ = tokens.shape
-        if valid is not None:
-            # masking adds -inf to a score and multiplies a value by zero: NaN in padding would survive both
-            tokens = zero_padding(tokens, valid)
-        query, key, value = self._split(tokens)
+        # masking adds -inf to a score and multiplies a value by zero: NaN in padding would survive both
+        tokens = zero_padding(tokens, valid)
+        query, key, value = split_heads(self.qkv(tokens), self.heads)
         mask = self._explicit_mask(tokens, valid)
         mixed = F.scaled_dot_product_attention(
             self._scaled(query),
@@ -105,14 +101,14 @@ class SelfAttention(nn.Module):
             is_causal=self.causal and mask is None,
             scale=self.scale,
         )
-        return self.project(mixed.transpose(1, 2).reshape(batch, n, self.inner))
+        return self.project(mixed.transpose(1, 2).flatten(2))
 
     def token_weights(self, tokens: Tensor) -> Tensor:
         """Return the attention weights, averaged over a batch without padding.
 
         `(batch, n, width)` -> `(heads, n, n)`: the softmax of the scaled scores.
         """
-        query, key, _ = self._split(tokens)
+        query, key, _ = split_heads(self.qkv(tokens), self.heads)
         n = tokens.shape[1]
         scores = self._scaled(query) @ key.transpose(-2, -1) * self.scale
         mask = length_mask(causal_lengths(n, tokens.device), n) if self.causal else None
@@ -138,17 +134,9 @@ class SelfAttention(nn.Module):
         # a padded token before all valid ones would read nothing: its output is unused, but its NaN would reach the gradients
         return queries if keys is None else reading_itself(queries & keys)
 
-    def _split(self, tokens: Tensor) -> tuple[Tensor, ...]:
-        """Return queries, keys and values, each `(batch, heads, n, inner / heads)`."""
-        batch, n, _ = tokens.shape
-        qkv = self.qkv(tokens).view(batch, n, 3, self.heads, self.inner // self.heads)
-        return qkv.permute(2, 0, 3, 1, 4).unbind(0)
-
 
 def build(config: Config) -> SelfAttention:
-    module = SelfAttention(config)
-    initialise_linears(module)
-    return module
+    return initialise_linears(SelfAttention(config))
 
 
 def cost(config: Config) -> Cost:
@@ -160,13 +148,11 @@ def cost(config: Config) -> Cost:
     Causal attention is counted in full, as by both counters, although half of its weights are zero. A fused causal kernel may skip that
     half and do less work than this count.
     """
-    pairs = N * N * config.inner
     scales = constant(config.heads if config.scaling == "learned" else 0)
     return Cost(
         (
             linear("qkv", config.width, 3 * config.inner),
-            Term(name="scores", params=scales, macs=pairs, recompute_macs=pairs),
-            Term(name="weighted_sum", macs=pairs),
+            *fused_attention(N * N * config.inner, params=scales),
             linear("project", config.inner, config.out),
         )
     )

@@ -14,11 +14,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from models.layers.autocast import without_autocast
 from models.layers.chunks import pairs_in_chunks, split_chunks, tokens_in_chunks
 from models.layers.cost import ZERO, Cost, N, Polynomial, Term, constant, linear
 from models.layers.initialise import initialise_linears
 from models.layers.padding import zero_padding
-from models.layers.shape import require_divisible, require_one_of, require_positive
+from models.layers.shape import require_choices, require_heads
 from models.layers.short_convolution import CONVOLUTIONS, ShortConvolution, short_convolution
 
 REFERENCE_OPTIONS = {"convolution": "products"}
@@ -52,14 +53,12 @@ class Config:
     convolution: str = "native"
 
     def __post_init__(self) -> None:
-        for name in ("seq_len", "width", "heads", "chunk", "conv_width"):
-            require_positive(name, getattr(self, name))
-        require_divisible("width", self.width, "heads", self.heads)
+        require_heads(self, "chunk", "conv_width")
         if self.chunk < MIN_CHUNK or self.chunk.bit_count() > 1:
             raise ValueError(f"chunk must be a power of two and at least {MIN_CHUNK}, not {self.chunk}: a chunk is halved again and again")
         if self.conv_width < 2:
             raise ValueError(f"conv_width must be at least 2, not {self.conv_width}: a token reads at least the one before it")
-        require_one_of("convolution", self.convolution, tuple(CONVOLUTIONS))
+        require_choices(self, convolution=CONVOLUTIONS)
 
     @property
     def directions(self) -> int:
@@ -94,14 +93,10 @@ class DeltaRule(nn.Module):
         self.project = nn.Linear(config.width, config.width)
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
-        if valid is not None:
-            tokens = zero_padding(tokens, valid)
-        qkv, strength = self.qkv(tokens), self.strength(tokens).sigmoid()
-        log_decay = None if self.decay is None else self.decay(tokens)
-        if valid is not None:
-            # biases made them nonzero
-            qkv, strength = zero_padding(qkv, valid), zero_padding(strength, valid)
-            log_decay = None if log_decay is None else zero_padding(log_decay, valid)
+        tokens = zero_padding(tokens, valid)
+        # again, because biases make them nonzero
+        qkv, strength = zero_padding(self.qkv(tokens), valid), zero_padding(self.strength(tokens).sigmoid(), valid)
+        log_decay = None if self.decay is None else zero_padding(self.decay(tokens), valid)
         mixed = self._mix(qkv, strength, log_decay)
         normed = F.rms_norm(mixed, self.norm.shape, self.norm.to(mixed.dtype), EPSILON)
         return self.project(normed.flatten(2) * F.silu(self.gate(tokens)))
@@ -166,11 +161,8 @@ def delta_rule(query: Tensor, key: Tensor, value: Tensor, strength: Tensor, log_
     Its inverse is applied to the values and, for the state at the start of the chunk, to the keys (arXiv 2412.06464, Sec. 3.3).
     Exponentials, the inverse and the state are fp32 or wider.
     """
-    device = query.device.type
-    if torch.amp.is_autocast_available(device):
-        with torch.autocast(device, enabled=False):
-            return _delta_rule(query, key, value, strength, log_decay)
-    return _delta_rule(query, key, value, strength, log_decay)
+    with without_autocast(query):
+        return _delta_rule(query, key, value, strength, log_decay)
 
 
 def _delta_rule(query: Tensor, key: Tensor, value: Tensor, strength: Tensor, log_decay: Tensor | None) -> Tensor:
@@ -250,16 +242,11 @@ def invert_unit_triangular(matrices: Tensor) -> Tensor:
 
 def padded_size(size: int) -> int:
     """Return the least power of two that is at least `size`."""
-    padded = 1
-    while padded < size:
-        padded *= 2
-    return padded
+    return 1 << (int(size) - 1).bit_length()  # tracing makes it a tensor
 
 
 def build(config: Config) -> DeltaRule:
-    module = DeltaRule(config)
-    initialise_linears(module)
-    return module
+    return initialise_linears(DeltaRule(config))
 
 
 def cost(config: Config) -> Cost:

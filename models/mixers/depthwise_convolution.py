@@ -7,41 +7,18 @@ projections around it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.layers.cost import Cost, N, Term, constant
+from models.layers.cost import Cost
 from models.layers.padding import zero_padding
-from models.layers.shape import require_one_of, require_positive
+from models.layers.shape import require_choices, require_sizes
+from models.layers.short_convolution import CONVOLUTIONS, short_convolution
 
 REACH = "kernel_size"
 REFERENCE_OPTIONS = {"convolution": "products"}
-
-
-def _native(tokens: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    # as an image of height one the tokens are already channels-last, which two-dimensional kernels read and write without a copy
-    image = tokens.transpose(1, 2).unsqueeze(2)
-    mixed = F.conv2d(image, weight.unsqueeze(2), bias, padding=(0, weight.shape[-1] // 2), groups=weight.shape[0])
-    return mixed.squeeze(2).transpose(1, 2)
-
-
-def _products(tokens: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    margin = weight.shape[-1] // 2
-    # (batch, n, width, kernel_size)
-    neighbours = F.pad(tokens, (0, 0, margin, margin)).unfold(1, weight.shape[-1], 1)
-    return torch.einsum("bndk,dk->bnd", neighbours, weight.squeeze(1)) + bias
-
-
-CONVOLUTIONS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {"native": _native, "products": _products}
-"""Equivalent formulations of the convolution over tokens.
-
-`(batch, n, width)`, `(width, 1, kernel_size)`, `(width,)` -> `(batch, n, width)`. `products` is the reference, because fvcore cannot trace
-a convolution on the `meta` device and torch's counter treats the backward of a depthwise convolution as dense.
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,13 +37,12 @@ class Config:
     convolution: str = "native"
 
     def __post_init__(self) -> None:
-        for name in ("seq_len", "width", "kernel_size"):
-            require_positive(name, getattr(self, name))
+        require_sizes(self, "seq_len", "width", "kernel_size")
         if self.kernel_size < 3 or self.kernel_size % 2 == 0:
             raise ValueError(
                 f"kernel_size must be odd and at least 3, not {self.kernel_size}: a token reads equally far before and after it"
             )
-        require_one_of("convolution", self.convolution, tuple(CONVOLUTIONS))
+        require_choices(self, convolution=CONVOLUTIONS)
 
 
 class DepthwiseConvolution(nn.Module):
@@ -84,9 +60,7 @@ class DepthwiseConvolution(nn.Module):
         self.bias = nn.Parameter(torch.zeros(config.width))
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
-        if valid is not None:
-            tokens = zero_padding(tokens, valid)
-        return self.convolve(tokens, self.weight, self.bias)
+        return self.convolve(zero_padding(tokens, valid), self.weight.squeeze(1), self.bias, self.weight.shape[-1] // 2)
 
 
 def build(config: Config) -> DepthwiseConvolution:
@@ -98,5 +72,4 @@ def cost(config: Config) -> Cost:
 
     Products with the zeros beyond both ends count too, as in kernels and counters.
     """
-    weights = config.kernel_size * config.width
-    return Cost((Term(name="convolution", params=constant(weights + config.width), macs=N * weights),))
+    return Cost((short_convolution("convolution", config.width, config.kernel_size),))

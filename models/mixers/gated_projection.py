@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from models.layers.cost import Cost, linear
 from models.layers.initialise import initialise_linears
-from models.layers.shape import require_divisible, require_one_of, require_positive
+from models.layers.shape import require_divisible, require_sizes
 from models.mixers import spatial_gating
 
 REFERENCE_OPTIONS = spatial_gating.REFERENCE_OPTIONS
@@ -41,11 +41,9 @@ class Config:
     rank: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("seq_len", "width", "spatial_heads"):
-            require_positive(name, getattr(self, name))
+        require_sizes(self, "seq_len", "width", "spatial_heads")
         require_divisible("width", self.width, "spatial_heads", self.spatial_heads)
-        require_one_of("kernel", self.kernel, spatial_gating.KERNEL_NAMES)
-        spatial_gating.require_matrix(kernel=self.kernel, toeplitz=self.toeplitz, rank=self.rank, seq_len=self.seq_len)
+        _ = self.spatial  # raises for a matrix that does not exist
 
     @property
     def spatial(self) -> spatial_gating.Config:
@@ -73,14 +71,11 @@ class GatedProjection(nn.Module):
         self.contract = nn.Linear(config.width, config.width)
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
-        projected: Tensor = self.contract(self.gating(F.gelu(self.expand(tokens)), valid))
-        return projected
+        return self.contract(self.gating(F.gelu(self.expand(tokens)), valid))
 
 
 def build(config: Config) -> GatedProjection:
-    module = GatedProjection(config)
-    initialise_linears(module)
-    return module
+    return initialise_linears(GatedProjection(config))
 
 
 def cost(config: Config) -> Cost:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from models.layers.cost import Cost
 from models.layers.recurrence import gru_cost, initialise_gru, run_gru, run_gru_in_products
-from models.layers.shape import require_divisible, require_one_of, require_positive
+from models.layers.shape import require_choices, require_divisible, require_sizes
 
 STEPWISE = True
 REFERENCE_OPTIONS = {"recurrence": "products"}
@@ -40,11 +40,10 @@ class Config:
     recurrence: str = "native"
 
     def __post_init__(self) -> None:
-        for name in ("seq_len", "width"):
-            require_positive(name, getattr(self, name))
+        require_sizes(self, "seq_len", "width")
         if self.bidirectional:
             require_divisible("width", self.width, "2 with bidirectional=true", 2)
-        require_one_of("recurrence", self.recurrence, tuple(RECURRENCES))
+        require_choices(self, recurrence=RECURRENCES)
 
     @property
     def causal(self) -> bool:

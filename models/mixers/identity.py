@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from models.layers.cost import Cost
-from models.layers.shape import require_positive
+from models.layers.shape import require_sizes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,8 +19,7 @@ class Config:
     width: int
 
     def __post_init__(self) -> None:
-        require_positive("seq_len", self.seq_len)
-        require_positive("width", self.width)
+        require_sizes(self, "seq_len", "width")
 
 
 class Identity(nn.Module):

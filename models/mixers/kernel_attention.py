@@ -13,10 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.layers.cost import Cost, N, Term, constant, linear
+from models.layers.cost import Cost, N, constant, fused_attention, linear
+from models.layers.heads import split_heads
 from models.layers.initialise import initialise_linears
 from models.layers.padding import zero_padding
-from models.layers.shape import require_divisible, require_one_of, require_positive
+from models.layers.shape import require_choices, require_heads
 
 BANDWIDTHS = ("fixed", "learned")
 
@@ -37,10 +38,8 @@ class Config:
     bandwidth: str = "fixed"
 
     def __post_init__(self) -> None:
-        for name in ("seq_len", "width", "heads"):
-            require_positive(name, getattr(self, name))
-        require_divisible("width", self.width, "heads", self.heads)
-        require_one_of("bandwidth", self.bandwidth, BANDWIDTHS)
+        require_heads(self)
+        require_choices(self, bandwidth=BANDWIDTHS)
 
     @property
     def initial_square(self) -> float:
@@ -71,10 +70,8 @@ class KernelAttention(nn.Module):
         self.dropout = 0.0
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
-        if valid is not None:
-            # masking adds -inf to a score and multiplies a value by zero: NaN in padding would survive both
-            tokens = zero_padding(tokens, valid)
-        query, key, value, key_bias = self._parts(tokens)
+        # masking adds -inf to a score and multiplies a value by zero: NaN in padding would survive both
+        query, key, value, key_bias = self._parts(zero_padding(tokens, valid))
         if valid is not None:
             key_bias = key_bias.masked_fill(~valid[:, None, None], -math.inf)
         share = self.dropout if self.training else 0.0
@@ -95,9 +92,7 @@ class KernelAttention(nn.Module):
         q, k and v are `(batch, heads, n, width / heads)`; the last is `(batch, heads, 1, n)`. If bandwidths are learned, q is divided by
         h^2.
         """
-        batch, n, width = tokens.shape
-        qkv = self.qkv(tokens).view(batch, n, 3, self.heads, width // self.heads)
-        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        query, key, value = split_heads(self.qkv(tokens), self.heads)
         key_bias = -0.5 * self.scale * key.square().sum(dim=-1)[:, :, None]
         if self.log_bandwidths is not None:
             precisions = (-2 * self.log_bandwidths).exp()[:, None, None]
@@ -106,9 +101,7 @@ class KernelAttention(nn.Module):
 
 
 def build(config: Config) -> KernelAttention:
-    module = KernelAttention(config)
-    initialise_linears(module)
-    return module
+    return initialise_linears(KernelAttention(config))
 
 
 def cost(config: Config) -> Cost:
@@ -116,13 +109,11 @@ def cost(config: Config) -> Cost:
 
     Scores and weighted sum each take n^2 x width multiply-adds. |k|^2 is element-wise work and is not counted.
     """
-    pairs = N * N * config.width
     bandwidths = constant(config.heads if config.bandwidth == "learned" else 0)
     return Cost(
         (
             linear("qkv", config.width, 3 * config.width),
-            Term(name="scores", params=bandwidths, macs=pairs, recompute_macs=pairs),
-            Term(name="weighted_sum", macs=pairs),
+            *fused_attention(N * N * config.width, params=bandwidths),
             linear("project", config.width, config.width),
         )
     )

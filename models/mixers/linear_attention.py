@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from models.layers.chunks import join_chunks, pairs_in_chunks, split_chunks, tokens_in_chunks
 from models.layers.cost import Cost, N, Term, linear
+from models.layers.heads import split_heads
 from models.layers.initialise import initialise_linears
 from models.layers.masking import masked_softmax
 from models.layers.padding import zero_padding
-from models.layers.shape import require_divisible, require_one_of, require_positive
+from models.layers.shape import require_choices, require_heads, require_one_of
 
 FEATURES = ("elu", "softmax")
 FLOOR = 1e-6
@@ -45,10 +46,8 @@ class Config:
     chunk: int = 64
 
     def __post_init__(self) -> None:
-        for name in ("seq_len", "width", "heads", "chunk"):
-            require_positive(name, getattr(self, name))
-        require_divisible("width", self.width, "heads", self.heads)
-        require_one_of("feature", self.feature, FEATURES)
+        require_heads(self, "chunk")
+        require_choices(self, feature=FEATURES)
         if self.causal:
             require_one_of("feature with causal=true", self.feature, ("elu",))
 
@@ -87,12 +86,8 @@ class LinearAttention(nn.Module):
 
         The features of padded keys are zero.
         """
-        batch, n, width = tokens.shape
-        if valid is not None:
-            # a weight of zero multiplies a value: NaN in padding would survive
-            tokens = zero_padding(tokens, valid)
-        qkv = self.qkv(tokens).view(batch, n, 3, self.heads, width // self.heads)
-        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        # a weight of zero multiplies a value: NaN in padding would survive
+        query, key, value = split_heads(self.qkv(zero_padding(tokens, valid)), self.heads)
         if self.feature == "softmax":
             keys = None if valid is None else valid[:, None, None]
             return query.softmax(dim=-1), masked_softmax(key.mT, keys).mT, value
@@ -128,9 +123,7 @@ def _sum_before(states: Tensor) -> Tensor:
 
 
 def build(config: Config) -> LinearAttention:
-    module = LinearAttention(config)
-    initialise_linears(module)
-    return module
+    return initialise_linears(LinearAttention(config))
 
 
 def cost(config: Config) -> Cost:

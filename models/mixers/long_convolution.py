@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from models.layers.autocast import without_autocast
 from models.layers.cost import Cost, N, Polynomial, Term, constant, linear
 from models.layers.fft_convolution import convolve_by_fft, convolve_by_products, fft_length
 from models.layers.initialise import initialise_linears
 from models.layers.padding import zero_padding
-from models.layers.shape import require_one_of, require_positive
+from models.layers.shape import require_choices, require_sizes
 from models.layers.short_convolution import CONVOLUTIONS, ShortConvolution, short_convolution
 
 REFERENCE_OPTIONS = {"convolution": "products"}
@@ -60,10 +60,8 @@ class Config:
     convolution: str = "native"
 
     def __post_init__(self) -> None:
-        for name in ("seq_len", "width", "filter_width"):
-            require_positive(name, getattr(self, name))
-        require_one_of("kernel", self.kernel, tuple(KERNELS))
-        require_one_of("convolution", self.convolution, tuple(CONVOLUTIONS))
+        require_sizes(self, "seq_len", "width", "filter_width")
+        require_choices(self, kernel=KERNELS, convolution=CONVOLUTIONS)
 
 
 class ImplicitFilter(nn.Module):
@@ -93,7 +91,7 @@ class ImplicitFilter(nn.Module):
 
     def forward(self) -> Tensor:
         """Return the taps, in fp32 for half types, because phases need it."""
-        with _without_autocast(self.skip.device.type):
+        with without_autocast(self.skip):
             return self._taps()
 
     def _taps(self) -> Tensor:
@@ -142,27 +140,15 @@ class LongConvolution(nn.Module):
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
         # zeros before the projection too, so that its gradient takes no NaN
-        projected = _zeroed(self.expand(_zeroed(tokens, valid)), valid)
+        projected = zero_padding(self.expand(zero_padding(tokens, valid)), valid)
         first, second, value = self.short(projected).chunk(3, dim=-1)
-        value = _zeroed(first * value, valid)
+        value = zero_padding(first * value, valid)
         mixed = self.convolve(value.transpose(1, 2), self.filter()).transpose(1, 2)
-        answer: Tensor = self.contract(second * mixed)
-        return answer
-
-
-def _zeroed(tokens: Tensor, valid: Tensor | None) -> Tensor:
-    return tokens if valid is None else zero_padding(tokens, valid)
-
-
-def _without_autocast(device_type: str) -> AbstractContextManager[object]:
-    available = torch.amp.is_autocast_available(device_type)
-    return torch.autocast(device_type, enabled=False) if available else nullcontext()
+        return self.contract(second * mixed)
 
 
 def build(config: Config) -> LongConvolution:
-    module = LongConvolution(config)
-    initialise_linears(module)
-    return module
+    return initialise_linears(LongConvolution(config))
 
 
 def cost(config: Config) -> Cost:
@@ -176,7 +162,7 @@ def cost(config: Config) -> Cost:
     network = (
         linear("expand", NUM_FEATURES, hidden, tokens=taps, backward_products=1),  # features need no gradient
         linear("inner", hidden, hidden, tokens=taps),
-        Term(name="contract", params=constant(hidden * width), macs=taps * (hidden * width)),
+        linear("contract", hidden, width, tokens=taps, bias=False),
         Term(name="skip", params=constant(width)),
     )
     convolution = (

@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.layers.cost import Cost, N, Term, constant, linear
+from models.layers.cost import Cost, N, Term, constant, fused_attention, linear
 from models.layers.initialise import initialise_linears
 from models.layers.padding import zero_padding
-from models.layers.shape import require_divisible, require_positive
+from models.layers.shape import require_heads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +37,7 @@ class Config:
     share: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("seq_len", "width", "heads", "rank"):
-            require_positive(name, getattr(self, name))
-        require_divisible("width", self.width, "heads", self.heads)
+        require_heads(self, "rank")
         if self.rank < 2:
             raise ValueError(f"rank must be at least 2, not {self.rank}: a single row leaves queries nothing to weigh")
 
@@ -74,9 +72,7 @@ class LowRankAttention(nn.Module):
         self.dropout = 0.0
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
-        if valid is not None:
-            tokens = zero_padding(tokens, valid)
-        query, key, value = self._parts(tokens)
+        query, key, value = self._parts(zero_padding(tokens, valid))
         mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=self.dropout if self.training else 0.0)
         return self.project(mixed.transpose(1, 2).reshape(tokens.shape))
 
@@ -101,9 +97,7 @@ class LowRankAttention(nn.Module):
 
 
 def build(config: Config) -> LowRankAttention:
-    module = LowRankAttention(config)
-    initialise_linears(module)
-    return module
+    return initialise_linears(LowRankAttention(config))
 
 
 def cost(config: Config) -> Cost:
@@ -119,10 +113,9 @@ def cost(config: Config) -> Cost:
         (
             Term(name="compress", params=N * (config.matrices * rank), macs=pairs * config.matrices),
             linear("query", width, width),
-            Term(name="key", params=constant(width * width), macs=rows * (width * width)),
+            linear("key", width, width, tokens=rows, bias=False),
             linear("value", width, width, tokens=rows),
-            Term(name="scores", macs=pairs, recompute_macs=pairs),
-            Term(name="weighted_sum", macs=pairs),
+            *fused_attention(pairs),
             linear("project", width, width),
         )
     )

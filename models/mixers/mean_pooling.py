@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from models.layers.cost import Cost
 from models.layers.padding import mean_over_valid
-from models.layers.shape import require_positive
+from models.layers.shape import require_sizes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,8 +21,7 @@ class Config:
     width: int
 
     def __post_init__(self) -> None:
-        require_positive("seq_len", self.seq_len)
-        require_positive("width", self.width)
+        require_sizes(self, "seq_len", "width")
 
 
 class MeanPooling(nn.Module):

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from models.layers.cost import Cost, N, Polynomial, Term, constant, layer_norm
 from models.layers.fft_convolution import convolve_by_fft, fft_length, toeplitz_matrices
 from models.layers.padding import zero_padding
-from models.layers.shape import require_divisible, require_non_negative, require_one_of, require_positive
+from models.layers.shape import require_choices, require_divisible, require_non_negative, require_sizes
 
 KEEPS_WIDTH = False
 """The default gating returns half of the channels, as `gmlp` expects.
@@ -163,15 +163,8 @@ class Config:
     rank: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("seq_len", "width", "heads"):
-            require_positive(name, getattr(self, name))
-        for name, allowed in (
-            ("kernel", KERNEL_NAMES),
-            ("gating", tuple(GATINGS)),
-            ("head_mix", HEAD_MIXES),
-            ("weight_init", WEIGHT_INITS),
-        ):
-            require_one_of(name, getattr(self, name), allowed)
+        require_sizes(self, "seq_len", "width", "heads")
+        require_choices(self, kernel=KERNEL_NAMES, gating=GATINGS, head_mix=HEAD_MIXES, weight_init=WEIGHT_INITS)
         if type(self.bias_init) is not int or self.bias_init not in BIAS_INITS:
             raise ValueError(f"bias_init must be 0 or 1, not {self.bias_init!r}")
         require_matrix(kernel=self.kernel, toeplitz=self.toeplitz, rank=self.rank, seq_len=self.seq_len)
@@ -219,7 +212,9 @@ class SpatialGating(nn.Module):
         self.norm = nn.LayerNorm(config.channels) if config.gate_norm else nn.Identity()
         self.weights = nn.ParameterList(nn.Parameter(_initial_weight(config)) for _ in range(config.heads))
         if config.rank:
-            self.inner_weights = nn.ParameterList(nn.Parameter(_initial_inner_weight(config)) for _ in range(config.heads))
+            # with deviation n^(-1/2), inner factors keep the scale of the tokens, and the gradient of the outer ones
+            inner = (torch.empty(config.rank, n).normal_(std=n**-0.5) for _ in range(config.heads))
+            self.inner_weights = nn.ParameterList(map(nn.Parameter, inner))
         self.biases = nn.ParameterList(nn.Parameter(torch.full((n,), float(config.bias_init))) for _ in range(config.heads))
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None, extra: Tensor | None = None) -> Tensor:
@@ -228,9 +223,7 @@ class SpatialGating(nn.Module):
         `extra`: `(batch, n, channels)`, added to the gate: aMLP's tiny attention (arXiv 2105.08050, Sec. 4.3).
         """
         u, v = tokens.chunk(2, dim=-1) if self.form.splits else (tokens, tokens)
-        v = self.norm(v)
-        if valid is not None:
-            v = zero_padding(v, valid)
+        v = zero_padding(self.norm(v), valid)
         gate = self.mix_tokens(v)
         if extra is not None:
             gate = gate + extra
@@ -322,7 +315,7 @@ def diagonals_by_distance(diagonals: Tensor) -> Tensor:
 def _initial_weight(config: Config) -> Tensor:
     """Return a fresh W, its diagonals, or the outer factor of a W of low rank.
 
-    That factor makes up for the inner one (`_initial_inner_weight`): the entries of their product have the deviation asked for.
+    That factor makes up for the inner one: the entries of their product have the deviation asked for.
     """
     n, rank = config.seq_len, config.rank
     # one row of diagonals, not a vector, so that weight decay applies to it as to a matrix
@@ -331,11 +324,6 @@ def _initial_weight(config: Config) -> Tensor:
         return weight.normal_(std=WEIGHT_STDS[config.weight_init] * math.sqrt(n / rank if rank else 1))
     bound = (rank or n) ** -0.5
     return weight.uniform_(-bound, bound)
-
-
-def _initial_inner_weight(config: Config) -> Tensor:
-    """Return a fresh inner factor: with deviation n^(-1/2) it keeps the scale of the tokens, and the gradient of the outer factor."""
-    return torch.empty(config.rank, config.seq_len).normal_(std=config.seq_len**-0.5)
 
 
 def build(config: Config) -> SpatialGating:

@@ -15,10 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.layers.chunks import join_chunks, pairs_in_chunks, split_chunks, tokens_in_chunks
-from models.layers.cost import ZERO, Cost, N, Polynomial, Term, constant
+from models.layers.cost import ZERO, Cost, Term, constant, linear
 from models.layers.initialise import initialise_linears
 from models.layers.padding import zero_padding
-from models.layers.shape import require_divisible, require_one_of, require_positive
+from models.layers.shape import require_choices, require_heads
 from models.layers.short_convolution import CONVOLUTIONS, ShortConvolution, short_convolution
 
 REFERENCE_OPTIONS = {"convolution": "products"}
@@ -59,12 +59,10 @@ class Config:
     convolution: str = "native"
 
     def __post_init__(self) -> None:
-        for name in ("seq_len", "width", "heads", "state", "expand", "chunk", "conv_width"):
-            require_positive(name, getattr(self, name))
-        require_divisible("width", self.width, "heads", self.heads)
+        require_heads(self, "state", "expand", "chunk", "conv_width")
         if self.conv_width < 2:
             raise ValueError(f"conv_width must be at least 2, not {self.conv_width}: a convolution over one token mixes nothing")
-        require_one_of("convolution", self.convolution, tuple(CONVOLUTIONS))
+        require_choices(self, convolution=CONVOLUTIONS)
 
     @property
     def inner(self) -> int:
@@ -101,15 +99,14 @@ class StateSpace(nn.Module):
         self.project_in = nn.Linear(config.width, sum(config.projected), bias=False)
         self.convolution = ShortConvolution(config.directions * config.convolved, config.conv_width, convolution=config.convolution)
         self.log_rate = nn.Parameter(torch.empty(of_heads).uniform_(*RATES).log())
-        self.step_bias = nn.Parameter(_inverse_softplus(torch.empty(of_heads).uniform_(*map(math.log, STEPS)).exp()))
+        steps = torch.empty(of_heads).uniform_(*map(math.log, STEPS)).exp()
+        self.step_bias = nn.Parameter(steps + torch.log(-torch.expm1(-steps)))  # the inverse of softplus
         self.skip = nn.Parameter(torch.ones(of_heads))
         self.norm = nn.RMSNorm(config.inner, eps=EPSILON)
         self.project_out = nn.Linear(config.inner, config.width, bias=False)
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
-        if valid is not None:
-            tokens = zero_padding(tokens, valid)
-        gate, value, key_query, step = self.project_in(tokens).split(self.config.projected, dim=-1)
+        gate, value, key_query, step = self.project_in(zero_padding(tokens, valid)).split(self.config.projected, dim=-1)
         mixed = self._mix(self._convolve(value, key_query), self._time_steps(step, valid))
         return self.project_out(self.norm(mixed * F.silu(gate)))
 
@@ -212,14 +209,8 @@ def _lowest(dtype: torch.dtype) -> float:
     return 0.7 * math.log(torch.finfo(dtype).tiny)
 
 
-def _inverse_softplus(value: Tensor) -> Tensor:
-    return value + torch.log(-torch.expm1(-value))
-
-
 def build(config: Config) -> StateSpace:
-    module = StateSpace(config)
-    initialise_linears(module)
-    return module
+    return initialise_linears(StateSpace(config))
 
 
 def cost(config: Config) -> Cost:
@@ -231,10 +222,12 @@ def cost(config: Config) -> Cost:
     """
     inner, state = config.inner, config.state * config.directions
     pairs = pairs_in_chunks(config.seq_len, config.chunk)
-    carried = _carried(config) * (state * inner)
+    # all tokens but one chunk's leave a state to a later chunk
+    carried = tokens_in_chunks(config.seq_len, config.chunk) + constant(-config.chunk)
+    carried = (carried if config.seq_len > config.chunk else ZERO) * (state * inner)
     return Cost(
         (
-            _projection("project_in", config.width, sum(config.projected)),
+            linear("project_in", config.width, sum(config.projected), bias=False),
             short_convolution("convolution", config.directions * config.convolved, config.conv_width),
             Term(name="decay_and_skip", params=constant(3 * config.directions * config.heads)),
             Term(name="scores", macs=pairs * state),
@@ -242,18 +235,6 @@ def cost(config: Config) -> Cost:
             Term(name="states", macs=carried),
             Term(name="reads", macs=carried),
             Term(name="norm", params=constant(inner)),
-            _projection("project_out", inner, config.width),
+            linear("project_out", inner, config.width, bias=False),
         )
     )
-
-
-def _carried(config: Config) -> Polynomial:
-    """Return the number of tokens that leave a state to a later chunk: all but one chunk's."""
-    if config.seq_len <= config.chunk:
-        return ZERO
-    return tokens_in_chunks(config.seq_len, config.chunk) + constant(-config.chunk)
-
-
-def _projection(name: str, inputs: int, outputs: int) -> Term:
-    """Return the cost of a linear layer without bias."""
-    return Term(name=name, params=constant(inputs * outputs), macs=N * (inputs * outputs))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from models.layers.cost import Cost, N, Term, constant
 from models.layers.initialise import initialise_linears
 from models.layers.padding import zero_padding
-from models.layers.shape import require_non_negative, require_positive
+from models.layers.shape import require_non_negative, require_sizes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +29,7 @@ class Config:
     token_hidden: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("seq_len", "width"):
-            require_positive(name, getattr(self, name))
+        require_sizes(self, "seq_len", "width")
         require_non_negative("token_hidden", self.token_hidden)
 
     @property
@@ -50,16 +49,12 @@ class TokenMLP(nn.Module):
         self.contract = nn.Linear(config.hidden, config.seq_len)
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
-        if valid is not None:
-            tokens = zero_padding(tokens, valid)
-        mixed: Tensor = self.contract(F.gelu(self.expand(tokens.transpose(1, 2))))
+        mixed: Tensor = self.contract(F.gelu(self.expand(zero_padding(tokens, valid).transpose(1, 2))))
         return mixed.transpose(1, 2)
 
 
 def build(config: Config) -> TokenMLP:
-    module = TokenMLP(config)
-    initialise_linears(module)
-    return module
+    return initialise_linears(TokenMLP(config))
 
 
 def cost(config: Config) -> Cost:

@@ -13,10 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.layers.cost import Cost, N, Polynomial, Term, constant, linear
+from models.layers.cost import Cost, N, constant, fused_attention, linear
+from models.layers.heads import split_heads
 from models.layers.initialise import initialise_linears
 from models.layers.padding import readable, zero_padding
-from models.layers.shape import require_divisible, require_positive
+from models.layers.shape import require_heads
 
 REACH = "window"
 
@@ -36,16 +37,9 @@ class Config:
     window: int = 16
 
     def __post_init__(self) -> None:
-        for name in ("seq_len", "width", "heads", "window"):
-            require_positive(name, getattr(self, name))
-        require_divisible("width", self.width, "heads", self.heads)
+        require_heads(self, "window")
         if self.window < 2:
             raise ValueError(f"window must be at least 2, not {self.window}: mixing needs two tokens")
-
-    @property
-    def remainder(self) -> int:
-        """Tokens left over by the full blocks."""
-        return self.seq_len % self.window
 
 
 class WindowAttention(nn.Module):
@@ -80,21 +74,17 @@ class WindowAttention(nn.Module):
         `(batch, tokens, width)` -> `(batch, tokens, width)`.
         """
         block, width = min(self.window, tokens.shape[1]), tokens.shape[-1]
-        mask = None
-        if valid is not None:
-            # masking adds -inf to a score and multiplies a value by zero: NaN in padding would survive both
-            tokens, mask = zero_padding(tokens, valid), readable(valid.reshape(-1, block))[:, None, None]
+        mask = None if valid is None else readable(valid.reshape(-1, block))[:, None, None]
+        # masking adds -inf to a score and multiplies a value by zero: NaN in padding would survive both
+        tokens = zero_padding(tokens, valid)
         # (batch, blocks x block, width) -> three of (batch x blocks, heads, block, width / heads)
-        qkv = self.qkv(tokens.reshape(-1, block, width)).view(-1, block, 3, self.heads, width // self.heads)
-        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        query, key, value = split_heads(self.qkv(tokens.reshape(-1, block, width)), self.heads)
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
         return self.project(mixed.transpose(1, 2).reshape(tokens.shape))
 
 
 def build(config: Config) -> WindowAttention:
-    module = WindowAttention(config)
-    initialise_linears(module)
-    return module
+    return initialise_linears(WindowAttention(config))
 
 
 def cost(config: Config) -> Cost:
@@ -104,13 +94,12 @@ def cost(config: Config) -> Cost:
     tokens. The polynomials hold for every n with the same remainder: 17, 33, ..., 257, ... with a window of 16. A fused kernel recomputes
     the scores in its backward.
     """
-    full = N + constant(-config.remainder)
-    pairs: Polynomial = (full * config.window + constant(config.remainder**2)) * config.width
+    remainder = config.seq_len % config.window
+    pairs = (N + constant(-remainder)) * config.window + constant(remainder**2)
     return Cost(
         (
             linear("qkv", config.width, 3 * config.width),
-            Term(name="scores", macs=pairs, recompute_macs=pairs),
-            Term(name="weighted_sum", macs=pairs),
+            *fused_attention(pairs * config.width),
             linear("project", config.width, config.width),
         )
     )

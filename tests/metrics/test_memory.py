@@ -242,7 +242,7 @@ def test_other_errors_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_resident_memory_holds_the_peak_of_a_large_step() -> None:
     """96 MiB of scores, twice, dwarf what libraries touch for the first time."""
     values = memory.measure(job(small_cell("vit", n=1024, batch=6, heads=4, depth=1, attention="math"))).values
-    if memory._status_bytes("VmHWM") is None:
+    if memory.status_bytes("VmHWM") is None:
         assert values["rss_bytes"] is None
     else:
         assert values["rss_bytes"] > 0.8 * (values["peak_memory_bytes"] - values["weight_bytes"])

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from models import encoder_decoder, recurrent_attention
 from models.layers.cost import Cost, N, Polynomial, Term, constant
-from models.layers.halves import in_tokens, num_source, num_source_tokens, of_source, split, target_interface
+from models.layers.halves import in_tokens, num_source, num_source_tokens, of_source, split
 from models.layers.shape import Interface, Shape
 from tests.contracts.checks import assert_close_to_largest, randomise
 
@@ -75,7 +75,8 @@ def test_greedy_decoding_needs_the_encoder_once_and_teacher_forcing_repeats_it(f
             read = target if family is encoder_decoder else target[:, :place]
             memory = (encoded,) if family is encoder_decoder else encoded
             target[:, place] = model.head(model.decode(read, *memory))[:, place - 1].argmax(dim=-1)
-        answers = model.translate(source, target)
+        memory = (encoded,) if family is encoder_decoder else encoded
+        answers = model.head(model.decode(target, *memory))
         assert torch.equal(answers[:, :-1].argmax(dim=-1), target[:, 1:])
         assert_close_to_largest(model(torch.cat((source, target), dim=1))[:, source.shape[1] :], answers, 1e-12)
 
@@ -91,29 +92,14 @@ def test_halves_of_padding_leave_every_gradient_finite(family: ModuleType) -> No
 
 
 @over_families
-def test_the_target_may_have_a_vocabulary_of_its_own(family: ModuleType) -> None:
-    model = built(family, target_vocab=20)
-    assert model.translate(ids(7), torch.full((3, 6), 19)).shape == (3, 6, 7)
-    assert target_interface(TOKENS, 0) is TOKENS
-
-
-@over_families
 @pytest.mark.parametrize(
     ("change", "rule"),
     [
         ({"shape": dataclasses.replace(SHAPE, width=18, heads=1)}, "width must be a multiple of"),
         ({"pool": "cls"}, "pool must be"),
-        ({"target_vocab": 3}, "target_vocab must be"),
-        ({"target_vocab": 300, "interface": Interface()}, "target_vocab must be 0"),
         ({"interface": Interface(input="images")}, "not 'images'"),
     ],
 )
 def test_what_cannot_be_built_is_refused(family: ModuleType, change: dict[str, Any], rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
         family.Config(**{"shape": SHAPE, "interface": TOKENS, **change})
-
-
-@over_families
-def test_a_model_that_answers_once_cannot_translate(family: ModuleType) -> None:
-    with pytest.raises(ValueError, match="output must be tokens"):
-        built(family, interface=dataclasses.replace(TOKENS, output="class")).translate(*split(ids()))

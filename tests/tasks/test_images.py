@@ -93,7 +93,7 @@ def test_what_is_wrong_with_a_folder_is_named(folder: Path, tmp_path: Path) -> N
     for split in ("train", "test"):
         save(tmp_path / "one" / split / "only/a.png", (0, 0, 0))
     assert "at least 2 are needed" in refusal(f"images:{tmp_path / 'one'}")
-    assert "side is 1" in refusal(f"images:{folder}+side=1")
+    assert "side of task images must be a whole number from 2" in refusal(f"images:{folder}+side=1")
     save(folder / "test/fox/x.png", (0, 0, 0))
     assert refusal(f"images:{folder}").endswith("train and test differ in classes: fox")
     (folder / "train/fox").mkdir()

@@ -24,7 +24,7 @@ from bench.training.data import TrainingData, load_training_data
 from bench.training.distillation import TEACHER_RECIPE, train_teacher, train_with_teacher
 from bench.training.loop import DivergedError, Training, TrainResult, train
 from bench.training.reading import Reader, image_size
-from bench.training.teacher import TEMPERATURE, ConvolutionalNetwork, TrainedTeacher, distillation_loss, forward_flops, learning_flops
+from bench.training.teacher import TEMPERATURE, ConvolutionalNetwork, TrainedTeacher, distillation_loss, flops_per_image
 from models.layers.patches import cut_patches
 from tests.made_jobs import small_job, small_model
 from tests.training.small_trainings import (
@@ -53,8 +53,9 @@ def taught(recipe: Recipe, checkpoint: Checkpoint | None = None) -> tuple[nn.Mod
 def test_closed_form_flops_are_the_counted_ones_at_any_side(side: int, channels: int, num_classes: int) -> None:
     with torch.device("meta"):
         network, data = ConvolutionalNetwork(channels, num_classes), torch.empty(1, 1, channels * side * side)
-    assert count_with_torch(network.eval(), data).flops == forward_flops(channels, side, num_classes) > 0
-    assert count_train_with_torch(network.train(), data).flops == learning_flops(channels, side, num_classes)
+    counted = count_with_torch(network.eval(), data).flops, count_train_with_torch(network.train(), data).flops
+    assert counted == flops_per_image(channels, side, num_classes)
+    assert counted[0] > 0
     assert 100_000 < sum(parameter.numel() for parameter in network.parameters()) < 300_000
     small = ConvolutionalNetwork(channels, num_classes).train()
     small(torch.rand(1, 1, channels * side * side)).sum().backward()  # batch normalisation refuses a single value per channel
@@ -176,7 +177,7 @@ def test_a_teacher_learns_and_tells_that_it_is_one(monkeypatch: pytest.MonkeyPat
         teacher = train_teacher(data, dataclasses.replace(RECIPE, teacher_epochs=6), seed=0)
     assert teacher.accuracy == 1.0
     assert all(text.startswith("teacher: epoch") for text in told)
-    assert teacher.train_flops == 96 * 6 * learning_flops(3, 8, 2)
+    assert teacher.train_flops == 96 * 6 * flops_per_image(3, 8, 2)[1]
     assert not any(parameter.requires_grad for parameter in teacher.model.parameters())
 
 
@@ -247,7 +248,8 @@ def test_the_metric_counts_the_teacher_as_compute_spent(monkeypatch: pytest.Monk
     taught = accuracy.measure(found).values
     num_learned = alone["train_flops"] / cost_of(model).train_flops().at(5) / 2
     assert num_learned == round(num_learned) > 100
-    spent = num_learned * (learning_flops(1, 32, 10) + 2 * forward_flops(1, 32, 10))
+    forward, learning = flops_per_image(1, 32, 10)
+    spent = num_learned * (learning + 2 * forward)
     assert taught["train_flops"] == alone["train_flops"] + spent
     assert taught["teacher_params"] == sum(parameter.numel() for parameter in ConvolutionalNetwork(1, 10).parameters())
     assert 0.0 <= taught["teacher_accuracy"] <= 1.0

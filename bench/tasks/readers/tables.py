@@ -5,10 +5,10 @@ Reads through pandas; imports no torch.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import lzma
 import math
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,23 +37,15 @@ def read_text_table(path: Path, *, text_column: str, label_column: str) -> tuple
     Raises RequestError if the file or a column is missing, unreadable, or cannot be split.
     """
     table = _read(path)
-    names = [_as_text(value) for value in _column(path, table, label_column)]
-    texts = [_as_text(value) for value in _column(path, table, text_column)]
+    names, texts = ([_as_text(value) for value in _column(path, table, name)] for name in (label_column, text_column))
     classes = _classes(path, label_column, names)
     index = {name: label for label, name in enumerate(classes)}
     labels = [index[name] for name in names]
-    parts = [_as_text(value) for value in table[SPLIT_COLUMN]] if SPLIT_COLUMN in table else parts_by_class(labels)
+    if SPLIT_COLUMN in table:
+        parts = [_as_text(value) for value in table[SPLIT_COLUMN]]
+    else:
+        parts = ["train" if (place + 1) % TEST_EVERY else "test" for place in table.groupby(labels).cumcount()]
     return _split(path, texts, labels, parts), classes
-
-
-def parts_by_class(labels: Sequence[int]) -> list[str]:
-    """Mark every `TEST_EVERY`-th row per class as `test`, others as `train`."""
-    seen: Counter[int] = Counter()
-    parts = []
-    for label in labels:
-        seen[label] += 1
-        parts.append("train" if seen[label] % TEST_EVERY else "test")
-    return parts
 
 
 def _read(path: Path) -> pd.DataFrame:
@@ -129,18 +121,11 @@ def _classes(path: Path, column: str, names: Sequence[str]) -> tuple[str, ...]:
         raise RequestError(
             f"{path}: the label column {column!r} holds {len(classes)} class(es); a task needs at least 2", "add +label_column=NAME"
         )
-    return tuple(sorted(classes, key=_by_number if all(map(_is_number, classes)) else str))
-
-
-def _is_number(name: str) -> bool:
-    try:
-        return math.isfinite(float(name))
-    except ValueError:
-        return False
-
-
-def _by_number(name: str) -> tuple[float, str]:
-    return float(name), name
+    with contextlib.suppress(ValueError):
+        numbers = {name: float(name) for name in classes}
+        if all(map(math.isfinite, numbers.values())):
+            return tuple(sorted(classes, key=lambda name: (numbers[name], name)))
+    return tuple(sorted(classes))
 
 
 def _split(path: Path, texts: Sequence[str], labels: Sequence[int], parts: Sequence[str]) -> TextSplits:
