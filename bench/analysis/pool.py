@@ -7,7 +7,6 @@ into one number. See docs/hosts.md.
 from __future__ import annotations
 
 import itertools
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,13 +15,14 @@ from bench import numbers
 from bench.analysis.effects import place_text
 from bench.analysis.series import row_values
 from bench.analysis.study import Study, study
-from bench.intervals import LEVEL, Interval
+from bench.intervals import LEVEL, Interval, joint_level
 from bench.measure.hosts import host_type, is_known
 from bench.reading.store import StoredRun
 from bench.reading.table import references_of
 from bench.reading.timings import ratio_of
 from bench.serialize import canonical_json
 from bench.spec import RequestError
+from bench.timing_groups import num_contrasts
 
 NAME_KEYS = ("engine", "size", "phase", "dtype", "batch_size", "task")
 """Columns shown in a comparison's name if they vary within the run."""
@@ -37,7 +37,7 @@ Cells = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """What runs have in common whose ratios are summarised together.
+    """What runs have in common that are occasions of one host.
 
     `type`: the type of the CPU, or of the GPU on CUDA.
     `work_version`: the version of the timed code.
@@ -49,30 +49,21 @@ class Host:
 
 @dataclass(frozen=True, kw_only=True)
 class HostRatio:
-    """A ratio of times on one type of host.
+    """A ratio of times on one host.
 
     `comparison`: its name, such as `gMLP / fused attention, n = 17`.
-    `ratios`: one per run, each with its run's interval.
+    `ratios`: of each run, by its name, with its interval.
     """
 
     comparison: str
     cells: Cells
     host: Host
-    ratios: tuple[Interval, ...]
-
-    @property
-    def median(self) -> float:
-        return statistics.median(found.estimate for found in self.ratios)
-
-    @property
-    def interval(self) -> Interval | None:
-        """The interval of the only run; None for several."""
-        return self.ratios[0] if len(self.ratios) == 1 else None
+    ratios: tuple[tuple[str, Interval], ...]
 
     @property
     def extremes(self) -> tuple[float, float] | None:
-        """The lowest and the highest ratio of several runs; None for one."""
-        estimates = [found.estimate for found in self.ratios]
+        """The lowest and the highest ratio over several occasions; None for one run."""
+        estimates = [found.estimate for _, found in self.ratios]
         return (min(estimates), max(estimates)) if len(estimates) > 1 else None
 
 
@@ -99,22 +90,22 @@ def pool_runs(runs: Sequence[StoredRun]) -> Pool:
     hosts = _hosts_of(runs)
     _require_one_request(runs)
     _require_no_duplicate(runs)
-    names, by_run = [run.folder.resolve().name for run in runs], [ratios_of(study(run)) for run in runs]
-    comparisons = {cells: name for found in reversed(by_run) for cells, (name, _) in found.items()}
+    by_run = [(run.folder.resolve().name, ratios_of(study(run))) for run in runs]
+    comparisons = {cells: name for _, found in reversed(by_run) for cells, (name, _) in found.items()}
     if not comparisons:
         raise RequestError(
             "these runs have no two timed configurations of equal length, batch, phase, dtype, device and task, and no variants to compare",
             "measure two or more models at one length, with latency among `metrics`",
         )
     return Pool(
-        runs=tuple(names),
+        runs=tuple(name for name, _ in by_run),
         hosts=tuple(hosts),
         boots=tuple(str(run.environment.get("boot") or "") for run in runs),
         rows=tuple(row for cells, name in comparisons.items() for row in _by_host(name, cells, by_run, hosts)),
         notes=tuple(
             f"{comparison} has no ratio in {name}."
             for cells, comparison in comparisons.items()
-            for name, found in zip(names, by_run, strict=True)
+            for name, found in by_run
             if cells not in found
         ),
     )
@@ -145,8 +136,13 @@ def _of_groups(known: Study) -> Iterator[tuple[Cells, str, Interval]]:
     in_arms = {cell_id for part in known.plan.parts for arm in part.arms for cell_id in arm.cells}
     rows = {row["cell_id"]: row for row in row_values(known.cells) if row["cell_id"] not in in_arms and _may_be_compared(row)}
     keys = [key for key in NAME_KEYS if len({row[key] for row in rows.values()}) > 1]
+    contrasts = num_contrasts(known.plan)
     for first, second in references_of(known.plan).items():
-        if first in rows and second in rows and (ratio := ratio_of(first, second, known.timings, LEVEL)):
+        if (
+            first in rows
+            and second in rows
+            and (ratio := ratio_of(first, second, known.timings, joint_level(LEVEL, contrasts.get(first, 1))))
+        ):
             yield (first, second), _name(rows[first], rows[second], keys), ratio
 
 
@@ -162,11 +158,11 @@ def _name(row: Mapping[str, Any], reference: Mapping[str, Any], keys: Sequence[s
 
 
 def _by_host(
-    comparison: str, cells: Cells, by_run: Sequence[Mapping[Cells, tuple[str, Interval]]], hosts: Sequence[Host]
+    comparison: str, cells: Cells, by_run: Sequence[tuple[str, Mapping[Cells, tuple[str, Interval]]]], hosts: Sequence[Host]
 ) -> Iterator[HostRatio]:
     types = [host.type for host in hosts]
     for host in sorted(dict.fromkeys(hosts), key=lambda found: types.index(found.type)):
-        ratios = tuple(found[cells][1] for found, own in zip(by_run, hosts, strict=True) if own == host and cells in found)
+        ratios = tuple((name, found[cells][1]) for (name, found), own in zip(by_run, hosts, strict=True) if own == host and cells in found)
         if ratios:
             yield HostRatio(comparison=comparison, cells=cells, host=host, ratios=ratios)
 

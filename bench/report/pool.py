@@ -20,37 +20,36 @@ from bench.report.markdown import to_markdown
 from bench.report.tables import Table
 
 PAGE, NUMBERS = "pool.md", "pool.csv"
-HEADERS = ("comparison", "host type", "runs", "ratio of times")
+HEADERS = ("comparison", "host type", "ratio of times")
 COLUMNS = (
-    *("comparison", "host_type", "work_version", "num_runs", "ratio"),
-    *("interval_low", "interval_high", "lowest", "highest", "first", "second"),
+    *("comparison", "host_type", "work_version", "run", "ratio", "interval_low", "interval_high"),
+    *("num_occasions", "lowest", "highest", "first", "second"),
 )
 VERSION_DIGITS = 6
 ABOUT = (
     "A ratio is the time of the first over the time of the second: below 1, the first is faster.",
-    "One run: its 95 % interval in brackets. In an ablation it is that of the variant's effect, which holds for all comparisons of the run together.",
-    "Several runs of a host type: their median, with the lowest and the highest in parentheses.",
+    "In brackets each run's 95 % interval, as in its report; rounds that are too few for one have their range in parentheses.",
+    "Several runs of a host type are occasions. The range over them shows what a single run's interval lacks; it is no interval.",
     "Unlike host types stand side by side and are not joined; what they say of other types is not known.",
 )
 
 
 def table_of(pool: Pool) -> Table:
     """Return a table with one row per comparison and host."""
-    return Table(headers=HEADERS, numeric=(False, False, True, True), rows=tuple(_texts(pool)))
+    return Table(headers=HEADERS, numeric=(False, False, False), rows=tuple(_texts(pool)))
 
 
 def ratio_text(row: HostRatio) -> str:
-    """Format as 1.24 [1.20, 1.28] for one run, 1.24 (1.22 to 1.27) for several."""
-    if row.extremes:
-        return f"{numbers.significant(row.median)} ({' to '.join(map(numbers.significant, row.extremes))})"
-    return numbers.ratio(row.median, row.ratios[0].low, row.ratios[0].high)
+    """Format as 1.29 [1.27, 1.31] for one run; several are followed by `; over 3 occasions 1.26 to 1.33`."""
+    over = f"; over {len(row.ratios)} occasions {numbers.span(row.extremes)}" if row.extremes else ""
+    return ", ".join(numbers.ratio_interval(ratio) for _, ratio in row.ratios) + over
 
 
 def json_of(pool: Pool) -> dict[str, Any]:
     """Return the pool as one JSON document."""
     named = zip(pool.runs, pool.hosts, pool.boots, strict=True)
     runs = [{"run": name, "host_type": host.type, "work_version": host.work_version, "boot": boot} for name, host, boot in named]
-    return {"runs": runs, "level": LEVEL, "rows": list(map(_values, pool.rows)), "notes": list(pool.notes)}
+    return {"runs": runs, "level": LEVEL, "rows": list(_values(pool)), "notes": list(pool.notes)}
 
 
 def show(pool: Pool, as_json: bool) -> None:
@@ -69,17 +68,19 @@ def write_pool(pool: Pool, folder: Path) -> Path:
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(map(_values, pool.rows))
+    writer.writerows(_values(pool))
     write_text_below(folder, NUMBERS, text.getvalue())
     write_text_below(folder, PAGE, to_markdown(_document(pool)))
     return folder / PAGE
 
 
-def _values(row: HostRatio) -> dict[str, Any]:
-    interval = (row.interval.low, row.interval.high) if row.interval else (None, None)
-    host = (row.host.type, row.host.work_version)
-    values = (row.comparison, *host, len(row.ratios), row.median, *interval, *(row.extremes or (None, None)), *row.cells)
-    return dict(zip(COLUMNS, values, strict=True))
+def _values(pool: Pool) -> Iterator[dict[str, Any]]:
+    for row in pool.rows:
+        for run, ratio in row.ratios:
+            interval = (None, None) if ratio.is_open else (ratio.low, ratio.high)
+            values = (row.comparison, row.host.type, row.host.work_version, run, ratio.estimate, *interval)
+            occasions = (len(row.ratios), *(row.extremes or (None, None)), *row.cells)
+            yield dict(zip(COLUMNS, (*values, *occasions), strict=True))
 
 
 def _texts(pool: Pool) -> Iterator[tuple[str, ...]]:
@@ -87,7 +88,7 @@ def _texts(pool: Pool) -> Iterator[tuple[str, ...]]:
     previous = ""
     for row in pool.rows:
         code = f", code {row.host.work_version[:VERSION_DIGITS]}" if several_versions else ""
-        yield "" if row.comparison == previous else row.comparison, row.host.type + code, str(len(row.ratios)), ratio_text(row)
+        yield "" if row.comparison == previous else row.comparison, row.host.type + code, ratio_text(row)
         previous = row.comparison
 
 

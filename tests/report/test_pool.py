@@ -57,12 +57,12 @@ def test_the_folder_holds_page_and_numbers(answer: Answer) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["pool.csv", "pool.md"]
     with (folder / "pool.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [row["num_runs"] for row in rows] == ["2", "1", "1", "1", "1"] * 2
+    assert [(row["run"], row["num_occasions"]) for row in rows][:3] == [("zen-2", "2"), ("again", "2"), ("zen-3", "1")]
+    assert len(rows) == 12
     for row in rows:
-        low, high = ("lowest", "highest") if row["num_runs"] == "2" else ("interval_low", "interval_high")
-        assert float(row[low]) < float(row["ratio"]) < float(row[high])
+        assert float(row["interval_low"]) < float(row["ratio"]) < float(row["interval_high"])
         assert float(row["ratio"]) == pytest.approx(1.5, rel=0.03)
-        assert sum(not value for value in row.values()) == 2
+        assert bool(row["lowest"]) == bool(row["highest"]) == (row["num_occasions"] == "2")
     page = (folder / "pool.md").read_text()
     assert "6 runs on 5 host types" in page
     assert "again: zen 2, boot again, timed code w1" in page
@@ -79,11 +79,22 @@ def test_json_is_one_document(answer: Answer) -> None:
     assert not Path("reports").exists()
 
 
-def test_runs_of_one_type_show_their_median_with_the_lowest_and_the_highest(answer: Answer) -> None:
-    runs = [run_on("zen 2", name=name, slower=slower) for name, slower in (("a", 1.5), ("b", 3.0), ("c", 2.0))]
+def test_rounds_that_are_too_few_for_an_interval_have_their_range(answer: Answer) -> None:
+    plan = planned(seq="17,65", rounds=4)
+    runs = [
+        stored(Path("results") / name, plan, place, slower={"vit": 1.5}, cpu_type=name, boot=name) for place, name in enumerate(HOSTS[:2])
+    ]
     _, out, _ = answer(*runs)
-    assert sum(bool(re.search(r"(2\.0\d|1\.99) \((1\.5\d|1\.49) to (3\.0\d|2\.99)\)", line)) for line in out.splitlines()) == 2
-    assert "[" not in out
+    assert sum(bool(re.search(r"1\.\d+ \(1\.\d+ to 1\.\d+\)", line)) for line in out.splitlines()) == 4
+    _, out, _ = answer(*runs, "--json")
+    assert {(row["interval_low"], row["interval_high"]) for row in json.loads(out)["rows"]} == {(None, None)}
+
+
+def test_runs_of_one_type_show_their_intervals_and_the_range_over_the_occasions(answer: Answer) -> None:
+    answer(*[run_on("zen 2", name=name, slower=slower) for name, slower in (("a", 1.5), ("b", 3.0), ("c", 2.0))])
+    page = Path("reports/a_pool/pool.md").read_text()
+    interval, least, most = r"[123]\.\d+ \[[123]\.\d+, [123]\.\d+\]", r"1\.(?:49|5\d)", r"(?:2\.99|3\.0\d)"
+    assert len(re.findall(f"{interval}, {interval}, {interval}; over 3 occasions {least} to {most}", page)) == 2
 
 
 def test_unlike_versions_of_the_timed_code_stand_side_by_side(answer: Answer) -> None:
