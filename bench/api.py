@@ -158,12 +158,14 @@ class DiffResult(Shown):
     """One run against another.
 
     `latencies`: every timed configuration, with the ratio second over first and a verdict.
+    `ratios`: the ratios between models in both runs, and their spread.
     `changes`: counts and scores that differ.
-    `answer`: what became slower or faster, in sentences.
+    `answer`: what differs, in sentences.
     `failing`: the configurations beyond `fail_if`.
     """
 
     latencies: pandas.DataFrame
+    ratios: pandas.DataFrame
     changes: pandas.DataFrame
     answer: str
     failing: tuple[str, ...]
@@ -297,7 +299,7 @@ def compare(*runs: str | Path | RunResult, options: Options) -> CompareResult:
 
 @in_python
 def diff(first: str | Path | RunResult, second: str | Path | RunResult, *, options: Options) -> DiffResult:
-    """Compare two runs: what became slower, faster, larger or more accurate.
+    """Compare two runs: which times, counts and scores differ.
 
     Raises RequestError, a ValueError.
 
@@ -315,6 +317,7 @@ def diff(first: str | Path | RunResult, second: str | Path | RunResult, *, optio
     data, answer, failing = json_of(found, check), "; ".join(sentences(found)), check.failing if check else ()
     return DiffResult(
         latencies=_frame(data["cells"]),
+        ratios=_frame(data["ratios"]),
         changes=_frame(data["changes"]),
         answer=answer,
         failing=failing,

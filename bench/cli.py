@@ -314,7 +314,8 @@ def diff(
 ) -> None:
     """Compare two runs, or two revisions of the code.
 
-    Shows which configurations became slower. With --code, times two revisions in turn and shows which is faster.
+    Shows which times differ between the two occasions, and the ratios between models on both. With --code, times two revisions in turn and shows
+    which is faster.
     """
     if options.code:
         from bench.code_diff import diff_code
@@ -342,8 +343,8 @@ def diff(
 def pool(options: Options, runs: Annotated[list[Path], argument("Folders of runs of one request on several hosts.", "RUN...")]) -> None:
     """List the ratios of one request by host type.
 
-    Runs of one type are summarised by median and range; unlike types are not joined (docs/hosts.md). The page is in reports/ by default, named
-    after the first run, with _pool.
+    Runs of one type are listed with the range over these occasions; unlike types are not joined (docs/hosts.md). The page is in reports/ by default,
+    named after the first run, with _pool.
     """
     from bench.analysis.pool import pool_runs
     from bench.files import writing

@@ -1,6 +1,6 @@
 """Compare two runs of the same cells.
 
-Lists the cells that became faster or slower, that cannot be compared, whose counts or scores changed, and that fail a bound.
+Lists the cells whose times, counts or scores differ, that cannot be compared, and that fail a bound.
 """
 
 from __future__ import annotations
@@ -15,29 +15,20 @@ import pandas
 
 from bench import catalog, numbers
 from bench.analysis.frame import cell_names
-from bench.analysis.latency_tests import (
-    FASTER,
-    NOT_COMPARABLE,
-    NOT_SHOWN,
-    SLOWER,
-    CellComparison,
-    FamilyComparison,
-    cells_past,
-    compare_cells,
-    compare_families,
-)
+from bench.analysis.latency_tests import DIFFERS, NOT_COMPARABLE, NOT_SHOWN, TOO_FEW, CellComparison, compare_cells
 from bench.analysis.run_changes import ACCURACY_COLUMN, COUNTED_COLUMNS, Change, ScoreComparison, compare_trained, counted_changes, value_of
 from bench.analysis.series import row_values
+from bench.intervals import Interval
 from bench.measure.hosts import host_differences, machine_differences
 from bench.reading.store import StoredRun, read_runs
-from bench.reading.table import rows_of, times_of
+from bench.reading.table import references_of, rows_of, times_of
 from bench.spec import MEASURED, RequestError
 
 LATENCY_COLUMN = "latency_ms"
 BOUND = re.compile(r"\s*(\w+)\s*([<>])\s*(\d+(?:\.\d+)?)\s*")
 BOUNDED = (LATENCY_COLUMN, ACCURACY_COLUMN, *COUNTED_COLUMNS)
 """Columns that a bound may be set on."""
-ORDER = (SLOWER, FASTER, NOT_COMPARABLE, NOT_SHOWN)
+ORDER = (DIFFERS, NOT_COMPARABLE, TOO_FEW, NOT_SHOWN)
 IDENTITY_COLUMNS = ("task", "width", "depth", "heads", "ffn_width", "batch_size", "phase", "engine", "dtype", "device", "attention")
 """Columns in which two cells of one model and length may differ."""
 
@@ -56,6 +47,10 @@ class Bound:
     def is_violated_by(self, ratio: float) -> bool:
         return ratio > self.value if self.above else ratio < self.value
 
+    def is_passed_by(self, ratio: Interval) -> bool:
+        """Return whether the whole interval lies beyond the bound."""
+        return self.is_violated_by(ratio.low if self.above else ratio.high)
+
     @property
     def text(self) -> str:
         return f"{self.column}{'>' if self.above else '<'}{self.value:g}"
@@ -65,7 +60,7 @@ class Bound:
 class BoundCheck:
     """Configurations checked against a bound.
 
-    `failing`: one line per configuration that is significantly beyond the bound, or has lost the value.
+    `failing`: one line per configuration that is shown to be beyond the bound, or has lost the value.
     `num_judged`: the number of configurations that were judged.
     """
 
@@ -78,7 +73,7 @@ class BoundCheck:
         if not self.failing and not self.num_judged:
             raise RequestError(
                 f"`fail_if={self.bound.text}` tests nothing: no configuration has comparable {self.bound.column} in both runs",
-                "measure it in both on one machine; see the reasons above",
+                "measure it in both on one machine, with more rounds; see the reasons above",
             )
 
 
@@ -90,7 +85,7 @@ class TwoRuns:
     `names`: the name of each cell.
     `differing`: facts about machine and software that differ.
     `cells`: latencies by cell.
-    `families`: latencies by family.
+    `ratios`: ids of the compared cells whose `ratio` both runs have, to one and the same cell.
     `changes`: counts and scores that differ.
     `trained`: the scores of trained models.
     `rows`: the rows of each run, by cell id.
@@ -101,7 +96,7 @@ class TwoRuns:
     names: Mapping[str, str]
     differing: Mapping[str, tuple[Any, Any]]
     cells: tuple[CellComparison, ...]
-    families: tuple[FamilyComparison, ...]
+    ratios: tuple[str, ...]
     changes: tuple[Change, ...]
     trained: ScoreComparison
     rows: tuple[Mapping[str, Mapping[str, Any]], Mapping[str, Mapping[str, Any]]]
@@ -109,8 +104,8 @@ class TwoRuns:
     def check(self, bound: Bound) -> BoundCheck:
         """Find the cells that fail a bound.
 
-        A latency fails if a one-sided test shows its ratio beyond the bound, a score if its difference is shown and its ratio is beyond, a count if
-        its ratio is beyond. A cell in both runs also fails if only the first run has the value.
+        A latency fails if the interval of its ratio lies beyond the bound, a score if its difference is shown and its ratio is beyond, a count if its
+        ratio is beyond. A cell in both runs also fails if only the first run has the value.
         """
         beyond = self._beyond(bound)
         failing = [f"{self.names[cell]}: {bound.column} x {numbers.significant(ratio)}" for cell, ratio in beyond.items()]
@@ -119,8 +114,7 @@ class TwoRuns:
 
     def _beyond(self, bound: Bound) -> dict[str, float]:
         if bound.column == LATENCY_COLUMN:
-            found = cells_past(self.cells, bound.value, above=bound.above)
-            return {c.cell_id: c.ratio for c in found if c.ratio is not None}
+            return {c.cell_id: c.ratio.estimate for c in self.cells if c.ratio and bound.is_passed_by(c.ratio)}
         ratios = {c.cell_id: c.second / c.first for c in self.changes if c.column == bound.column and c.shown and c.first}
         return {cell: ratio for cell, ratio in ratios.items() if bound.is_violated_by(ratio)}
 
@@ -134,7 +128,7 @@ class TwoRuns:
 
     def _num_judged(self, column: str) -> int:
         if column == LATENCY_COLUMN:
-            return sum(c.ratio is not None for c in self.cells)
+            return sum(c.verdict in (DIFFERS, NOT_SHOWN) for c in self.cells)
         if column == ACCURACY_COLUMN:
             return sum(name == column and cell not in self.trained.lost for cell, name in self.trained.compared.items())
         return sum(all(value_of(rows.get(cell, {}), column) is not None for rows in self.rows) for cell in self.rows[0])
@@ -173,19 +167,16 @@ def compare_two(first: StoredRun, second: StoredRun) -> TwoRuns:
             f"{first.folder} and {second.folder} have no configuration in common{_nearest(*rows)}",
             f"run the same request twice: bench run --plan {first.folder} --out NEW",
         )
-    timings = [times_of(run) for run in (first, second)]
-    cells = compare_cells(timings[0], timings[1], _reasons(first, second, tables))
-    every = pandas.concat(tables).drop_duplicates("cell_id")
-    places = {cell: place for place, cell in enumerate(every["cell_id"])}
-    families = dict(zip(every["cell_id"], every["family"], strict=True))
-    trained = compare_trained(first, second)
+    cells = sorted(compare_cells(times_of(first), times_of(second), _reasons(first, second, rows)), key=lambda c: ORDER.index(c.verdict))
+    compared, others, trained = {c.cell_id for c in cells if c.ratio}, references_of(second.plan), compare_trained(first, second)
+    paired = [cell for cell, reference in references_of(first.plan).items() if cell in compared and others.get(cell) == reference]
     return TwoRuns(
         first=first.folder.resolve().name,
         second=second.folder.resolve().name,
-        names=cell_names(every),
+        names=cell_names(pandas.concat(tables).drop_duplicates("cell_id")),
         differing=host_differences(first.environment, second.environment),
-        cells=tuple(sorted(cells, key=lambda c: (ORDER.index(c.verdict), places[c.cell_id]))),
-        families=tuple(compare_families(timings[0], timings[1], cells, families)),
+        cells=tuple(cells),
+        ratios=tuple(cell for cell in paired if all(value_of(found[cell], "ratio") for found in rows)),
         changes=(*counted_changes(*rows), *trained.changes),
         trained=trained,
         rows=rows,
@@ -206,24 +197,21 @@ def _nearest(first: Mapping[str, Mapping[str, Any]], second: Mapping[str, Mappin
     return ""
 
 
-def _reasons(first: StoredRun, second: StoredRun, rows: Sequence[pandas.DataFrame]) -> dict[str, str]:
-    """Say why cells cannot be compared, by cell id.
+def _reasons(first: StoredRun, second: StoredRun, rows: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, str]:
+    """Say of each cell why its times cannot be compared; empty if they can.
 
     A cell is missing in one run, was not measured, or the machines differ.
     """
-    if not all("latency" in run.plan.metrics for run in (first, second)):
+    if not any("latency" in run.plan.metrics for run in (first, second)):
         return {}
     differing = machine_differences(first.environment, second.environment)
     machine = "; ".join(f"{key}: {before!r} and {after!r}" for key, (before, after) in differing.items())
-    states = [dict(zip(found["cell_id"], found["status"], strict=True)) for found in rows]
-    timed_cells = [{r.subject_id for r in run.records if r.metric == "latency" and r.outcome.status == MEASURED} for run in (first, second)]
-    found: dict[str, str] = {}
-    for cell in dict.fromkeys([*states[0], *states[1]]):
-        for name, own, timed in zip(("first", "second"), states, timed_cells, strict=True):
+    found = dict.fromkeys([*rows[0], *rows[1]], machine)
+    for cell in found:
+        for name, own, times in zip(("first", "second"), rows, map(times_of, (first, second)), strict=True):
             if cell not in own:
                 found[cell] = f"not in the {name} run"
-            elif cell not in timed:
-                found[cell] = f"{own[cell] if own[cell] != MEASURED else 'not timed'} in the {name} run"
-        if machine:
-            found.setdefault(cell, machine)
+            elif not times.get(cell):
+                status = own[cell]["status"]
+                found[cell] = f"{status if status != MEASURED else 'not timed'} in the {name} run"
     return found

@@ -82,7 +82,7 @@ def time_bounds(row: Row) -> tuple[float | None, float | None]:
     return (None, None) if numbers.is_empty(low) or numbers.is_empty(high) else (low, high)
 
 
-def _ratio_text(row: Row) -> str:
+def ratio_text(row: Row) -> str:
     """Return a ratio of latencies with its interval; where the rounds are too few for one, with their range."""
     kind = ("min", "max") if (is_range := numbers.is_empty(row["ratio_low"])) else ("low", "high")
     return numbers.ratio(row["ratio"], *(row.get(f"ratio_{bound}") for bound in kind), is_range=is_range)
@@ -130,7 +130,7 @@ def _latency_ratio(row: Row) -> str:
 
     The reference's length is shown only if it differs from the row's.
     """
-    text = _ratio_text(row)
+    text = ratio_text(row)
     return f"{text} x {_reference(row)}" if text else ""
 
 
@@ -248,7 +248,7 @@ def _ratio_column(frame: pandas.DataFrame) -> Column:
     references = {_reference(row) for row in row_values(frame) if not numbers.is_empty(row["ratio"])}
     if len(references) != 1:
         return RATIO
-    return Column(header=f"latency / {references.pop()}'s", text=_ratio_text)
+    return Column(header=f"latency / {references.pop()}'s", text=ratio_text)
 
 
 def failure_table(frame: pandas.DataFrame) -> Table:

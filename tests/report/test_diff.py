@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from bench import cli
+from bench.analysis.latency_tests import DIFFERS
 from bench.planning.build import build_plan
 from bench.planning.jobs import jobs
 from bench.reading.store import RECORDS
@@ -28,9 +29,9 @@ Answer = Callable[..., tuple[int, str, str]]
 
 
 def planned(**flags: Any) -> Plan:
-    seeds = flags.pop("seeds", 3)
+    seeds, rounds = flags.pop("seeds", 3), flags.pop("rounds", Settings().rounds)
     wanted = {"models": "gmlp,vit", "seq": "17,65,257", "params": "1M", "metrics": "params,latency", **flags}
-    return build_plan(parse_request(**wanted), settings=Settings(seeds=seeds), recipe=Recipe(), device="cpu")
+    return build_plan(parse_request(**wanted), settings=Settings(seeds=seeds, rounds=rounds), recipe=Recipe(), device="cpu")
 
 
 def stored(folder: Path, plan: Plan, seed: int, *, slower: Mapping[tuple[str, int], float] = {}, rate: float = 0.8, **facts: Any) -> Path:
@@ -84,13 +85,13 @@ def verdicts(said: str) -> dict[str, str]:
     return {cell["name"]: cell["verdict"] for cell in json.loads(said)["cells"]}
 
 
-def test_the_cell_that_became_slower_is_named_and_fails_the_bound(before: Path, tmp_path: Path, answer: Answer) -> None:
+def test_the_cell_that_differs_is_named_and_fails_the_bound(before: Path, tmp_path: Path, answer: Answer) -> None:
     after = stored(tmp_path / "after", planned(), 2, slower={("vit", 65): 1.2})
     code, out, err = answer("diff", before, after, "--fail-if", "latency_ms>1.05", "--json")
     assert code == 1
     found = verdicts(out)
-    assert [name for name, verdict in found.items() if verdict == "slower"] == ["vit, n = 65, budget 1 M"]
-    assert set(found.values()) == {"slower", "no difference shown"}
+    assert [name for name, verdict in found.items() if verdict == DIFFERS] == ["vit, n = 65, budget 1 M"]
+    assert set(found.values()) == {DIFFERS, "no difference shown"}
     assert len(json.loads(out)["failing"]) == 1
     assert "vit, n = 65" in err
     assert answer("diff", before, after, "--fail-if", "latency_ms>1.3")[0] == 0
@@ -121,13 +122,29 @@ def test_flags_of_the_other_kind_of_comparison_are_refused(before: Path, tmp_pat
     assert answer("diff", before, after, "--out", before / "plan.json")[0] == 2
 
 
-def test_families_are_summed_up(before: Path, tmp_path: Path, answer: Answer) -> None:
+def test_ratios_between_models_stand_side_by_side_with_their_spread(before: Path, tmp_path: Path, answer: Answer) -> None:
     after = stored(tmp_path / "after", planned(), 2, slower={("vit", n): 1.1 for n in (17, 65, 257)})
     _, out, _ = answer("diff", before, after, "--json")
-    found = {family["family"]: family for family in json.loads(out)["families"]}
-    assert found["vit"]["low"] < 1.1 < found["vit"]["high"]
-    assert found["gmlp"]["low"] < 1.0 < found["gmlp"]["high"]
-    assert found["vit"]["num_cells"] == 3
+    found = json.loads(out)["ratios"]
+    assert [(ratio["name"], ratio["ratio_to"]) for ratio in found] == [(f"vit, n = {n}, budget 1 M", f"gmlp n={n}") for n in (17, 65, 257)]
+    for ratio in found:
+        assert ratio["first_ratio_low"] < ratio["first_ratio"] < ratio["first_ratio_high"] < 1.05
+        assert 1.05 < ratio["second_ratio_low"] < ratio["second_ratio_high"]
+        assert ratio["spread"] == pytest.approx(ratio["second_ratio"] / ratio["first_ratio"])
+    text = answer("diff", before, after)[1]
+    assert "3 ratios between models: second over first 1." in text
+    assert "slower" not in text
+    elsewhere = stored(tmp_path / "elsewhere", planned(), 2, threads=2)
+    assert json.loads(answer("diff", before, elsewhere, "--json")[1])["ratios"] == []
+
+
+def test_too_few_rounds_decide_nothing(tmp_path: Path, answer: Answer) -> None:
+    runs = [stored(tmp_path / str(i), planned(rounds=3), i, slower={("vit", 65): 1.0 + i}) for i in range(2)]
+    code, out, err = answer("diff", *runs, "--json", "--fail-if", "latency_ms>1.05")
+    assert code == 2
+    assert "tests nothing" in err
+    assert {(cell["verdict"], cell["low"], cell["high"]) for cell in json.loads(out)["cells"]} == {("too few rounds to decide", None, None)}
+    assert answer("diff", *runs)[1].count(" to ") >= 6
 
 
 @pytest.mark.parametrize(("key", "other"), [("cpu_model", "another"), ("threads", 2), ("allocator", "another"), ("num_cores", 64)])
@@ -237,7 +254,7 @@ def test_a_page_for_a_pull_request(before: Path, tmp_path: Path, answer: Answer)
     assert code == 1
     page = (tmp_path / "page" / "comparison.md").read_text()
     assert page.startswith("# after against before")
-    assert "| vit, n = 65, budget 1 M | slower |" in page
+    assert f"| vit, n = 65, budget 1 M | {DIFFERS} |" in page
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ from bench import numbers
 from bench.analysis.diff import LATENCY_COLUMN, ORDER, BoundCheck, TwoRuns
 from bench.analysis.latency_tests import NOT_COMPARABLE, CellComparison
 from bench.analysis.run_changes import Change, value_of
+from bench.intervals import LEVEL
 from bench.report.document import Block, Bullets, Document, Paragraph, Section, TableBlock
-from bench.report.tables import Table
+from bench.report.tables import Table, ratio_text
 
 
 def document_of(found: TwoRuns, check: BoundCheck | None = None) -> Document:
@@ -19,9 +20,9 @@ def document_of(found: TwoRuns, check: BoundCheck | None = None) -> Document:
     timed = [c for c in found.cells if c.verdict != NOT_COMPARABLE]
     shown = Section(title="Latency by configuration", blocks=(TableBlock(table=cells_table(found), caption=about_cells(found)),))
     sections = [Section(title="Answer", blocks=tuple(_answer(found, check)))]
-    if found.families:
-        sections.append(Section(title="Families", blocks=(TableBlock(table=families_table(found), caption=ABOUT_FAMILIES),)))
     sections += [shown] if found.cells else []
+    if found.ratios:
+        sections.append(Section(title="Ratios between models", blocks=(TableBlock(table=ratios_table(found), caption=ABOUT_RATIOS),)))
     if found.changes:
         sections.append(Section(title="Other changes", blocks=(TableBlock(table=changes_table(found)),)))
     return Document(
@@ -39,7 +40,7 @@ def json_of(found: TwoRuns, check: BoundCheck | None = None) -> dict[str, Any]:
         "second": found.second,
         "differing": {key: list(values) for key, values in found.differing.items()},
         "cells": [_cell_json(c, found) for c in found.cells],
-        "families": [dataclasses.asdict(f) for f in found.families],
+        "ratios": [_ratio_json(cell_id, found) for cell_id in found.ratios],
         "changes": [_change_json(c, found) for c in found.changes],
         "untested": {found.names[cell]: reason for cell, reason in found.trained.untested.items()},
         "fail_if": check.bound.text if check else None,
@@ -55,10 +56,31 @@ def _change_json(change: Change, found: TwoRuns) -> dict[str, Any]:
 
 
 def _cell_json(comparison: CellComparison, found: TwoRuns) -> dict[str, Any]:
-    fields = dataclasses.asdict(dataclasses.replace(comparison, difference=None))
-    del fields["difference"]
-    latencies = dict(zip(("first_ms", "second_ms"), _latencies(comparison.cell_id, found), strict=True))
-    return {"name": found.names[comparison.cell_id], **fields, **latencies}
+    ratio = comparison.ratio
+    bounds = (None, None) if ratio is None or ratio.is_open else (ratio.low, ratio.high)
+    times = _latencies(comparison.cell_id, found)
+    return {
+        "name": found.names[comparison.cell_id],
+        **dataclasses.asdict(comparison),
+        "verdict": comparison.verdict,
+        "ratio": ratio and ratio.estimate,
+        **dict(zip(("low", "high", "first_ms", "second_ms"), (*bounds, *times), strict=True)),
+    }
+
+
+def _ratio_json(cell_id: str, found: TwoRuns) -> dict[str, Any]:
+    runs = {
+        f"{name}_{column}": value_of(rows[cell_id], column)
+        for name, rows in zip(("first", "second"), found.rows, strict=True)
+        for column in ("ratio", "ratio_low", "ratio_high")
+    }
+    return {"name": found.names[cell_id], "ratio_to": found.rows[0][cell_id]["ratio_to"], **runs, "spread": _spread(cell_id, found)}
+
+
+def _spread(cell_id: str, found: TwoRuns) -> float:
+    """Return the second run's ratio to another model over the first run's."""
+    first, second = (float(rows[cell_id]["ratio"]) for rows in found.rows)
+    return second / first
 
 
 def _latencies(cell_id: str, found: TwoRuns) -> tuple[float | None, ...]:
@@ -67,13 +89,13 @@ def _latencies(cell_id: str, found: TwoRuns) -> tuple[float | None, ...]:
 
 def text_tables(found: TwoRuns) -> list[tuple[str, Table]]:
     """Return titles and tables in reading order, without empty tables."""
-    tables = {"latency": cells_table(found), "families": families_table(found), "other changes": changes_table(found)}
+    tables = {"latency": cells_table(found), "ratios between models": ratios_table(found), "other changes": changes_table(found)}
     return [(title, table) for title, table in tables.items() if table.rows]
 
 
 MAX_NAMED = 3
 """Most configurations that a reason names."""
-ABOUT_FAMILIES = "Geometric mean over the compared configurations of a family, with a 95 % t-interval over rounds."
+ABOUT_RATIOS = "Ratios of times, paired within each run, with its intervals. Second over first is the spread that one run's interval lacks."
 
 
 def cells_table(found: TwoRuns) -> Table:
@@ -81,20 +103,26 @@ def cells_table(found: TwoRuns) -> Table:
         (
             found.names[c.cell_id],
             c.verdict,
-            numbers.ratio(c.ratio, c.low, c.high),
-            "" if c.p_adjusted is None else numbers.p_value(c.p_adjusted),
+            numbers.ratio_interval(c.ratio) if c.ratio else "",
             *("" if ms is None else f"{ms:.4g}" for ms in _latencies(c.cell_id, found)),
             f"{c.rounds[0]}, {c.rounds[1]}",
         )
         for c in found.cells
     ]
-    headers = ("configuration", "verdict", "ratio", "p, corrected", "first, ms", "second, ms", "rounds")
-    return Table(headers=headers, numeric=(False, False, *[True] * 5), rows=tuple(rows))
+    headers = ("configuration", "verdict", "ratio", "first, ms", "second, ms", "rounds")
+    return Table(headers=headers, numeric=(False, False, *[True] * 4), rows=tuple(rows))
 
 
-def families_table(found: TwoRuns) -> Table:
-    rows = [(f.family, str(f.num_cells), numbers.ratio(f.ratio, f.low, f.high)) for f in found.families]
-    return Table(headers=("family", "configurations", "ratio"), numeric=(False, True, True), rows=tuple(rows))
+def ratios_table(found: TwoRuns) -> Table:
+    rows = [
+        (
+            f"{found.names[cell_id]} / {found.rows[0][cell_id]['ratio_to']}",
+            *(ratio_text(rows[cell_id]) for rows in found.rows),
+            numbers.significant(_spread(cell_id, found)),
+        )
+        for cell_id in found.ratios
+    ]
+    return Table(headers=("models", "first", "second", "second / first"), numeric=(False, True, True, True), rows=tuple(rows))
 
 
 def changes_table(found: TwoRuns) -> Table:
@@ -118,6 +146,9 @@ def sentences(found: TwoRuns) -> list[str]:
     counts = {verdict: sum(c.verdict == verdict for c in found.cells) for verdict in ORDER}
     lines = [", ".join(f"{num} {verdict}" for verdict, num in counts.items() if num) + " (latency)"] if found.cells else []
     lines += _reasons(found)
+    if found.ratios:
+        spreads = numbers.span(_spread(cell_id, found) for cell_id in found.ratios)
+        lines.append(f"{len(found.ratios)} ratios between models: second over first {spreads}")
     lines += [f"{key} differs: {' and '.join(map(_fact_text, pair))}" for key, pair in found.differing.items()]
     if changed := [c for c in found.changes if c.shown]:
         lines.append(f"{len(changed)} other values differ: {', '.join(dict.fromkeys(c.column for c in changed))}")
@@ -145,7 +176,7 @@ def check_sentence(check: BoundCheck) -> str:
     """Count the configurations of the second run that are beyond the bound."""
     sign = "above" if check.bound.above else "below"
     return (
-        f"{check.bound.column} significantly {sign} {check.bound.value:g} times the first run's, or missing: {len(check.failing)} of "
+        f"{check.bound.column} shown to be {sign} {check.bound.value:g} times the first run's, or missing: {len(check.failing)} of "
         f"{check.num_judged} configurations"
     )
 
@@ -154,9 +185,9 @@ def about_cells(found: TwoRuns) -> str:
     """Say how to read the table of latencies."""
     num = sum(c.ratio is not None for c in found.cells)
     return (
-        f"First: {found.first}; second: {found.second}. Ratios are second over first: geometric means over rounds, each with a plain 95 % "
-        f"interval. Verdicts hold for {num} configurations together (Holm, 5 %): t-tests on log latencies, with variances moderated over the "
-        "configurations of a run. The two runs were not timed in turn, so the ratios include any change of the machine between them."
+        f"First: {found.first}; second: {found.second}. Ratios are second over first: medians over all pairs of rounds, with rank-sum intervals "
+        f"({100 * LEVEL:g} %, together for {num} configurations); rounds that are too few for one have their range in parentheses. The two runs were "
+        "not timed in turn, so a difference is one between the occasions and says nothing of its cause."
     )
 
 
