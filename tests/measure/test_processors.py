@@ -33,7 +33,8 @@ def usable(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     ("threads", "expected"),
     [(1, [{0}, {1}, {2}, {3}, {0}]), (2, [{0, 1}, {2, 3}, {0, 1}]), (3, [{0, 1, 2}, {0, 1, 3}, {0, 2, 3}]), (4, [set()]), (8, [set()])],
 )
-def test_rounds_take_turns_on_the_processors(usable: list[int], threads: int, expected: list[set[int]]) -> None:
+@pytest.mark.usefixtures("usable")
+def test_rounds_take_turns_on_the_processors(threads: int, expected: list[set[int]]) -> None:
     """With as many threads as processors there is nothing to choose."""
     assert [processors_of(job(threads, repeat)) for repeat in range(len(expected))] == expected
 
@@ -44,7 +45,8 @@ def test_a_gpu_and_a_system_that_cannot_tell_leave_the_choice_to_the_system(usab
     assert processors_of(job()) == frozenset()
 
 
-def test_a_training_has_the_threads_of_a_training(usable: list[int]) -> None:
+@pytest.mark.usefixtures("usable")
+def test_a_training_has_the_threads_of_a_training() -> None:
     training = small_job("accuracy", settings=Settings(threads=4, train_threads=1), recipe=Recipe())
     assert processors_of(training) == {0}
 

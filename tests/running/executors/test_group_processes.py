@@ -191,7 +191,7 @@ def test_processor_time_of_a_process_rises_with_its_work_and_ends_with_it() -> N
 
 @pytest.mark.skipif(len(usable_processors()) < 2, reason="needs two processors and a system that pins")
 def test_all_members_run_on_one_processor_and_the_next_round_on_another(executor: Executor) -> None:
-    places = []
+    places: list[tuple[int, ...]] = []
     for repeat in range(2):
         members = tuple(dataclasses.replace(job(ffn_width), repeat=repeat) for ffn_width in (32, 64))
         found = {tuple(outcome.values["processors"]) for outcome in executor.run_group(members)}
