@@ -522,21 +522,13 @@ def test_on_a_gpu_what_shares_a_process_is_neighbours_and_rounds_stay_shuffled()
     assert once == [(p.cell.cell_id, metric) for p in plan.cells for metric in ("params", "flops", "memory", "pilot")]
 
 
-def test_trainings_of_one_seed_task_and_length_may_take_turns_four_at_a_time() -> None:
-    request = parse_request(
-        models="gmlp,vit,transformer,vit+pool=mean,gmlp+spatial_heads=4",
-        seq="17,65",
-        params="100k",
-        depth="2",
-        task="digits",
-        metrics="accuracy",
-    )
-    plan = build_plan(request, settings=Settings(seeds=2), recipe=Recipe(), device="cpu")
-    found = jobs(plan)
-    together = [len(batch) for batch in batches(found, side_by_side=True) if batch[0].recipe]
-    num_models = len({p.cell.model.name for p in plan.cells})
-    lengths = {p.cell.model.shape.seq_len for p in plan.cells}
-    assert together == [4, num_models - 4] * len(lengths) * 2
-    assert [len(batch) for batch in batches(found) if batch[0].recipe] == [1] * num_models * len(lengths) * 2
+def test_trainings_of_one_seed_task_and_length_may_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = parse_request(models="gmlp,vit,transformer", seq="17,65", params="100k", depth="2", task="digits", metrics="accuracy")
+    found = jobs(build_plan(request, settings=Settings(seeds=2), recipe=Recipe(), device="cpu"))
     for batch in batches(found, side_by_side=True):
-        assert len({(job.repeat, job.cell.model.shape.seq_len) for job in batch if job.recipe}) <= 1
+        assert len(batch) == 3
+        assert len({(job.repeat, job.cell.model.shape.seq_len) for job in batch}) == 1
+    assert [len(batch) for batch in batches(found)] == [1] * 12
+    monkeypatch.setattr("bench.planning.jobs.MAX_BESIDE", 2)
+    found = jobs(build_plan(request, settings=Settings(seeds=2), recipe=Recipe(), device="cpu"))
+    assert [len(batch) for batch in batches(found, side_by_side=True)] == [2, 1] * 4
