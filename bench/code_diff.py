@@ -176,6 +176,8 @@ def ratios_of(run: StoredRun, asked: Sequence[PlannedCell]) -> list[CodeRatio]:
 
 
 def _verdict(ratio: Interval, margin: float) -> str:
+    if ratio.is_open:
+        return f"undecided: {ratio.num} rounds are too few"
     if ratio.low > 1 or ratio.high < 1:
         return "B slower" if ratio.low > 1 else "B faster"
     return f"equal within {100 * margin:g} %" if 1 / (1 + margin) <= ratio.low and ratio.high <= 1 + margin else "undecided: more rounds"
@@ -188,7 +190,7 @@ def _is_beyond(ratio: Interval, bound: Bound) -> bool:
 
 def _show(found: Sequence[CodeRatio], first: Revision, second: Revision, failing: Sequence[str], as_json: bool) -> None:
     if as_json:
-        cells = [{**dataclasses.asdict(each), "ratio": each.ratio and dataclasses.asdict(each.ratio)} for each in found]
+        cells = [{**dataclasses.asdict(each), "ratio": each.ratio and _ratio_json(each.ratio)} for each in found]
         console.print_json({"first": first.short, "second": second.short, "cells": cells, "failing": list(failing)})
         return
     rows = [
@@ -201,5 +203,14 @@ def _show(found: Sequence[CodeRatio], first: Revision, second: Revision, failing
         console.say(f"beyond the bound: {name}")
 
 
+def _ratio_json(ratio: Interval) -> dict[str, float | None]:
+    bounds = (None, None) if ratio.is_open else (ratio.low, ratio.high)
+    return {"estimate": ratio.estimate, "low": bounds[0], "high": bounds[1], "num": ratio.num}
+
+
 def _ratio_text(ratio: Interval | None) -> str:
-    return f"{ratio.estimate:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]" if ratio else ""
+    if ratio is None:
+        return ""
+    if ratio.span:
+        return f"{ratio.estimate:.3f} ({ratio.span[0]:.3f} to {ratio.span[1]:.3f})"
+    return f"{ratio.estimate:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
