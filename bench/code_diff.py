@@ -150,7 +150,7 @@ def _plan_of(request: Sequence[str], run_command: Any) -> Plan:
     options = read(RunOptions, {"plan": stored} if stored is not None else {})
     plan = replace(plan_to_run(asked, options), metrics=(LATENCY,))
     if plan.settings.rounds < 2:
-        raise RequestError("`rounds=1` gives no interval; `code` needs 2 or more", "try `rounds=7`")
+        raise RequestError("`rounds=1` pairs nothing; `code` needs 2 or more, and 6 or more for an interval", "try `rounds=20`")
     return plan
 
 

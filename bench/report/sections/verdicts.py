@@ -133,9 +133,9 @@ def _verdict_json(verdict: Verdict) -> dict[str, Any]:
 
 
 def interval_json(found: Interval) -> dict[str, float | None]:
-    """Return estimate and bounds; those of an interval that excludes nothing (one seed, few rounds) become null."""
-    bounds = (None, None) if found.is_open else (float(found.low), float(found.high))
-    return {"estimate": float(found.estimate), "low": bounds[0], "high": bounds[1]}
+    """Return estimate and bounds; infinite bounds (of one seed, or too few rounds) become null."""
+    bounds = {"estimate": found.estimate, "low": found.low, "high": found.high}
+    return {name: float(value) if math.isfinite(value) else None for name, value in bounds.items()}
 
 
 def plain_value(value: Any) -> Any:
