@@ -37,7 +37,7 @@ def test_times_and_ratios_of_few_rounds_have_their_range(make_data: MakeData) ->
     rows = make_data(models=["gmlp"], lengths=[17]).rows.assign(**few, **ratio)
     (line,) = as_dicts(rows_table(prepare(rows)))
     assert line["latency"].startswith("4.2 ms (4.1 to 4.3)")
-    assert "1.420 (1.380 to 1.460) x vit n=17" in line.values()
+    assert any(text.startswith("1.420 (1.380 to 1.460) x vit") for text in line.values())
 
 
 def test_only_what_varies_or_holds_values_has_a_column(make_data: MakeData) -> None:
