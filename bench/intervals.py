@@ -33,12 +33,14 @@ class Interval:
 
     `estimate`, `low`, `high`: in the unit of the values.
     `num`: number of values.
+    `span`: the least and the largest of them, where they are too few for an interval.
     """
 
     estimate: float
     low: float
     high: float
     num: int
+    span: tuple[float, float] | None = None
 
     def contains(self, value: float) -> bool:
         return self.low <= value <= self.high
@@ -50,8 +52,13 @@ class Interval:
 
     def exp(self) -> Interval:
         """Transform an interval of logarithms; bounds that overflow become infinite."""
-        low, high = (math.exp(bound) if bound < LARGEST_LOG else math.inf for bound in (self.low, self.high))
-        return Interval(estimate=math.exp(self.estimate), low=low, high=high, num=self.num)
+        low, high = map(_exp, (self.low, self.high))
+        span = self.span and (_exp(self.span[0]), _exp(self.span[1]))
+        return Interval(estimate=math.exp(self.estimate), low=low, high=high, num=self.num, span=span)
+
+
+def _exp(value: float) -> float:
+    return math.exp(value) if value < LARGEST_LOG else math.inf
 
 
 def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval | None:
@@ -87,8 +94,10 @@ class SignedRanks:
         Its bounds are infinite where so few values cannot attain the level.
         """
         rank = signed_rank(self.num, level)
-        low, high = (self.averages[rank - 1], self.averages[-rank]) if rank else (-math.inf, math.inf)
-        return Interval(estimate=self.estimate, low=low, high=high, num=self.num)
+        if not rank:
+            span = self.averages[0], self.averages[-1]
+            return Interval(estimate=self.estimate, low=-math.inf, high=math.inf, num=self.num, span=span)
+        return Interval(estimate=self.estimate, low=self.averages[rank - 1], high=self.averages[-rank], num=self.num)
 
     @property
     def p_value(self) -> float:

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas
+
+if TYPE_CHECKING:
+    from bench.intervals import Interval
 
 DIGITS = 3
 BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -130,6 +133,11 @@ def ratio(value: Any, low: Any = None, high: Any = None, *, is_range: bool = Fal
         return f"{significant(value)} (interval open)"
     decimals = min(_decimals(value, high - low) + 1, DIGITS)
     return f"{_fixed(value, decimals)} {_bounds(_fixed(low, decimals), _fixed(high, decimals), is_range)}"
+
+
+def ratio_interval(found: Interval) -> str:
+    """Format a ratio with its interval, or with the range of values that are too few for one."""
+    return ratio(found.estimate, *(found.span or (found.low, found.high)), is_range=found.span is not None)
 
 
 def _bounds(low: str, high: str, is_range: bool) -> str:

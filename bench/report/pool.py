@@ -29,6 +29,7 @@ VERSION_DIGITS = 6
 ABOUT = (
     "A ratio is the time of the first over the time of the second: below 1, the first is faster.",
     "One run: its 95 % interval in brackets. In an ablation it is that of the variant's effect, which holds for all comparisons of the run together.",
+    "Rounds that are too few for an interval have their range in parentheses.",
     "Several runs of a host type: their median, with the lowest and the highest in parentheses.",
     "Unlike host types stand side by side and are not joined; what they say of other types is not known.",
 )
@@ -43,7 +44,7 @@ def ratio_text(row: HostRatio) -> str:
     """Format as 1.24 [1.20, 1.28] for one run, 1.24 (1.22 to 1.27) for several."""
     if row.extremes:
         return f"{numbers.significant(row.median)} ({' to '.join(map(numbers.significant, row.extremes))})"
-    return numbers.ratio(row.median, row.ratios[0].low, row.ratios[0].high)
+    return numbers.ratio_interval(row.ratios[0])
 
 
 def json_of(pool: Pool) -> dict[str, Any]:
@@ -76,7 +77,7 @@ def write_pool(pool: Pool, folder: Path) -> Path:
 
 
 def _values(row: HostRatio) -> dict[str, Any]:
-    interval = (row.interval.low, row.interval.high) if row.interval else (None, None)
+    interval = (row.interval.low, row.interval.high) if row.interval and not row.interval.is_open else (None, None)
     host = (row.host.type, row.host.work_version)
     values = (row.comparison, *host, len(row.ratios), row.median, *interval, *(row.extremes or (None, None)), *row.cells)
     return dict(zip(COLUMNS, values, strict=True))

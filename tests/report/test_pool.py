@@ -79,6 +79,17 @@ def test_json_is_one_document(answer: Answer) -> None:
     assert not Path("reports").exists()
 
 
+def test_rounds_that_are_too_few_for_an_interval_have_their_range(answer: Answer) -> None:
+    plan = planned(seq="17,65", rounds=4)
+    runs = [
+        stored(Path("results") / name, plan, place, slower={"vit": 1.5}, cpu_type=name, boot=name) for place, name in enumerate(HOSTS[:2])
+    ]
+    _, out, _ = answer(*runs)
+    assert sum(bool(re.search(r"1\.\d+ \(1\.\d+ to 1\.\d+\)", line)) for line in out.splitlines()) == 4
+    _, out, _ = answer(*runs, "--json")
+    assert {(row["interval_low"], row["interval_high"]) for row in json.loads(out)["rows"]} == {(None, None)}
+
+
 def test_runs_of_one_type_show_their_median_with_the_lowest_and_the_highest(answer: Answer) -> None:
     runs = [run_on("zen 2", name=name, slower=slower) for name, slower in (("a", 1.5), ("b", 3.0), ("c", 2.0))]
     _, out, _ = answer(*runs)
