@@ -119,7 +119,7 @@ ABLATION = Ablation(
         Prediction(part=CURVE, arm="Nadaraya-Watson, learned", measure="score", expected="higher", because="the bandwidth fits the curve"),
         Prediction(part=CURVE, arm="Transformer encoder", measure="score", expected="higher", because="it learns the curve itself"),
     ),
-    rounds=10,
+    rounds=20,
     seeds=3,
     sample_s=0.3,
 )

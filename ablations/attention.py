@@ -89,7 +89,7 @@ ABLATION = Ablation(
         predict_cost(PER_SAMPLE, NO_MASK, MASKS, "higher", "the mask is read for every score", by=0.02, seq_len=1024),
         predict_cost(PER_QUERY, CAUSAL, MASKS, "higher", "the flag skips pairs that a mask only hides", by=0.1, seq_len=1024),
     ),
-    rounds=10,
+    rounds=20,
     seeds=5,
     sample_s=0.3,
 )

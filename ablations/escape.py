@@ -169,7 +169,7 @@ ABLATION = Ablation(
         ),
         *(predict(QUESTIONS, of, "equal", "few words tell the class", by=0.05) for of in (GATING, LINEAR, DELTA, NONE)),
     ),
-    rounds=7,
+    rounds=20,
     seeds=3,
     sample_s=0.2,
     growth=False,

@@ -83,7 +83,7 @@ ABLATION = Ablation(
             because="fewer multiply-adds in total, because n^2 weights reduce the width",
         ),
     ),
-    rounds=7,
+    rounds=20,
     sample_s=0.2,
     growth=False,
 )

@@ -142,7 +142,7 @@ ABLATION = Ablation(
     ),
     quick=same_sizes("17,65", "1", {}, "infer"),
     predictions=tuple(faster(f"{title}, {phase}", peer) for title, (_, _, peers) in FAMILIES.items() for phase in PHASES for peer in peers),
-    rounds=5,
+    rounds=20,
     sample_s=0.3,
     growth=False,
 )

@@ -100,7 +100,7 @@ ABLATION = Ablation(
         Grid(name=KEPT, flags={**SMALL_KEPT, "models": ALL, "batch": "4", "seq": "17,65,256,257,1025"}),
         Grid(name=PARAMS, flags={**BOTH, "attention": "auto", "seq": "17,65,257"}),
     ),
-    rounds=7,
+    rounds=20,
     seeds=5,
     sample_s=0.2,
 )

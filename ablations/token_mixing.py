@@ -128,7 +128,7 @@ ABLATION = Ablation(
         predict_cost(LINEAR, "lower", "linear in n", by=0.1, seq_len=1024),
         predict_cost(GRU, "higher", "64 small products run one after another", by=0.1, seq_len=64),
     ),
-    rounds=10,
+    rounds=20,
     seeds=3,
     sample_s=0.2,
 )

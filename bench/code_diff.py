@@ -148,7 +148,7 @@ def _plan_of(request: Sequence[str], run_command: Any) -> Plan:
         raise RequestError(f"`code` measures only {LATENCY}, not {','.join(asked.metrics)}", "leave `metrics` out")
     plan = replace(plan_to_run(**wanted), metrics=(LATENCY,))
     if plan.settings.rounds < 2:
-        raise RequestError("`rounds=1` gives no interval; `code` needs 2 or more", "try `rounds=7`")
+        raise RequestError("`rounds=1` pairs nothing; `code` needs 2 or more, and 6 or more for an interval", "try `rounds=20`")
     return plan
 
 
@@ -174,6 +174,8 @@ def ratios_of(run: StoredRun, asked: Sequence[PlannedCell]) -> list[CodeRatio]:
 
 
 def _verdict(ratio: Interval, margin: float) -> str:
+    if ratio.is_open:
+        return f"undecided: {ratio.num} rounds are too few"
     if ratio.low > 1 or ratio.high < 1:
         return "B slower" if ratio.low > 1 else "B faster"
     return f"equal within {100 * margin:g} %" if 1 / (1 + margin) <= ratio.low and ratio.high <= 1 + margin else "undecided: more rounds"
@@ -181,14 +183,28 @@ def _verdict(ratio: Interval, margin: float) -> str:
 
 def _show(found: Sequence[CodeRatio], first: Revision, second: Revision, failing: Sequence[str], as_json: bool) -> None:
     if as_json:
-        cells = [{**dataclasses.asdict(each), "ratio": each.ratio and dataclasses.asdict(each.ratio)} for each in found]
+        cells = [{**dataclasses.asdict(each), "ratio": each.ratio and _ratio_json(each.ratio)} for each in found]
         console.print_json({"first": first.short, "second": second.short, "cells": cells, "failing": list(failing)})
         return
     rows = []
     for each in found:
-        ratio = f"{each.ratio.estimate:.3f} [{each.ratio.low:.3f}, {each.ratio.high:.3f}]" if each.ratio else ""
-        rows.append((each.name, *("" if ms is None else numbers.duration(ms) for ms in each.latency_ms), ratio, each.verdict))
+        rows.append(
+            (each.name, *("" if ms is None else numbers.duration(ms) for ms in each.latency_ms), _ratio_text(each.ratio), each.verdict)
+        )
     headers = ("configuration", f"A: {first.name}", f"B: {second.name}", "B / A", "verdict")
     console.print_table(headers, rows, (False, True, True, True, False))
     for name in failing:
         console.say(f"beyond the bound: {name}")
+
+
+def _ratio_json(ratio: Interval) -> dict[str, float | None]:
+    bounds = (None, None) if ratio.is_open else (ratio.low, ratio.high)
+    return {"estimate": ratio.estimate, "low": bounds[0], "high": bounds[1], "num": ratio.num}
+
+
+def _ratio_text(ratio: Interval | None) -> str:
+    if ratio is None:
+        return ""
+    if ratio.span:
+        return f"{ratio.estimate:.3f} ({ratio.span[0]:.3f} to {ratio.span[1]:.3f})"
+    return f"{ratio.estimate:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"

@@ -181,7 +181,7 @@ class Ablation:
     cuda: tuple[Grid, ...]
     quick: tuple[Grid, ...]
     predictions: tuple[Prediction, ...] = ()
-    rounds: int = 7
+    rounds: int = 20
     seeds: int = 3
     sample_s: float = 1.0
     growth: bool = True

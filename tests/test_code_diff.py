@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 
 from bench import cli, code_diff
 from bench.commands.run import Measured, Stopped
+from bench.intervals import ratio_over_rounds
 from bench.planning.jobs import jobs
 from bench.reading.store import RunRecords, read_run
 from bench.reading.table import rows_of
@@ -101,6 +103,22 @@ def test_what_cannot_be_measured_is_refused(
     assert says in err
     assert err.startswith("error: ")
     assert len(err.splitlines()) <= 2
+
+
+@pytest.mark.parametrize(
+    ("num", "factor", "text", "verdict"),
+    [
+        (5, 2.0, "2.000 (2.000 to 2.000)", "undecided: 5 rounds are too few"),
+        (6, 2.0, "2.000 [2.000, 2.000]", "B slower"),
+        (6, 1.0, "1.000 [1.000, 1.000]", "equal within 1.5 %"),
+    ],
+)
+def test_a_verdict_needs_rounds_for_an_interval(num: int, factor: float, text: str, verdict: str) -> None:
+    ratio = ratio_over_rounds([math.log(factor)] * num)
+    assert ratio is not None
+    assert code_diff._ratio_text(ratio) == text
+    assert code_diff._verdict(ratio, 0.015) == verdict
+    assert (code_diff._ratio_json(ratio)["high"] is None) is (num < 6)
 
 
 def test_without_code_two_runs_are_compared(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import pandas
 import pytest
 
 from bench import numbers
+from bench.intervals import ratio_over_rounds
 
 
 @pytest.mark.parametrize(
@@ -45,6 +46,16 @@ def test_fractions_percentages_and_ratios() -> None:
     assert numbers.ratio(2.0, 1e-300, 1e300) == numbers.ratio(2.0, 0.0, 3.0) == "2.00 (interval open)"
     assert numbers.significant(1e300) == "1.00e+300"
     assert numbers.interval_ms(2e3, 1.0, 1e300) == "2.0 s [0.0, 1.0e+297]"
+
+
+def test_a_range_over_rounds_stands_in_parentheses() -> None:
+    assert numbers.interval_ms(4.2, 4.1, 4.3, is_range=True) == "4.2 ms (4.1 to 4.3)"
+    assert numbers.ratio(1.002, 0.99, 1.014, is_range=True) == "1.002 (0.990 to 1.014)"
+    assert numbers.ratio(1.42, None, None, is_range=True) == "1.42"
+    few, many = (ratio_over_rounds([math.log(1.5 + 0.1 * (place % 3)) for place in range(num)]) for num in (3, 6))
+    assert few is not None
+    assert many is not None
+    assert (numbers.ratio_interval(few), numbers.ratio_interval(many)) == ("1.60 (1.50 to 1.70)", "1.60 [1.50, 1.70]")
 
 
 @pytest.mark.parametrize("empty", [None, math.nan, pandas.NA, ""])

@@ -9,7 +9,7 @@ import pytest
 
 from bench.planning.build import PartRequest, build_plan, build_plan_of_parts
 from bench.spec import COMPARE, GROWTH, Cell, Plan, Recipe, Settings
-from bench.timing_groups import cell_groups
+from bench.timing_groups import cell_groups, num_contrasts
 from tests.requested import parse_request
 
 SIZES = {"width": "16", "depth": "1", "batch": "1", "metrics": "latency"}
@@ -129,3 +129,37 @@ def test_arms_of_an_ablation_take_turns() -> None:
     part = PartRequest(name="p", arms=arms, baseline="gmlp")
     plan = build_plan_of_parts([part], settings=Settings(), recipe=Recipe(), device="cpu")
     assert kinds(plan)[COMPARE] == [["gmlp-17", "vit-17"]]
+
+
+def together(plan: Plan) -> dict[str, int]:
+    """How many ratios are decided with each cell's, by label."""
+    found = num_contrasts(plan)
+    return {label(planned.cell): found[planned.cell.cell_id] for planned in plan.cells}
+
+
+@pytest.mark.parametrize(("models", "num"), [("gmlp", 1), ("gmlp,vit", 1), ("gmlp,vit,transformer", 3)])
+def test_the_ratios_of_all_pairs_of_one_length_are_decided_together(models: str, num: int) -> None:
+    assert set(together(planned(models=models, seq="17,65")).values()) == {num}
+
+
+def test_two_budgets_are_two_families() -> None:
+    plan = planned(models="gmlp,vit,transformer", width="", depth="2", params="250k,1M")
+    ((_, cells),) = cell_groups(plan.cells, plan)
+    assert len(cells) == 6
+    assert set(num_contrasts(plan).values()) == {3}
+
+
+def test_engines_and_workloads_are_families_of_their_own() -> None:
+    plan = planned(models="gmlp,vit,transformer", engine="eager,compile", phase="infer,train")
+    assert len(plan.cells) == len(num_contrasts(plan)) == 12
+    assert set(num_contrasts(plan).values()) == {3}
+    kernels = planned(models="gmlp,vit", attention="auto,math")
+    assert set(num_contrasts(kernels).values()) == {3}  # two kernels of one model are two members
+
+
+def test_the_variants_of_an_ablation_are_compared_with_its_baseline_alone() -> None:
+    names = ("gmlp", "vit", "transformer", "gmlp+kernel=linear")
+    request = parse_request(models="gmlp", seq="17,65", **SIZES)
+    arms = {name: dataclasses.replace(request, models=parse_request(models=name, seq="17,65", **SIZES).models) for name in names}
+    plan = build_plan_of_parts([PartRequest(name="p", arms=arms, baseline="gmlp")], settings=Settings(), recipe=Recipe(), device="cpu")
+    assert together(plan) == {f"{name}-{n}": 3 for name in names for n in (17, 65)}

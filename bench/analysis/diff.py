@@ -99,7 +99,7 @@ class TwoRuns:
     ratios: tuple[str, ...]
     changes: tuple[Change, ...]
     trained: ScoreComparison
-    rows: tuple[Mapping[str, Mapping[str, Any]], Mapping[str, Mapping[str, Any]]]
+    rows: tuple[Mapping[str, dict[str, Any]], Mapping[str, dict[str, Any]]]
 
     def check(self, bound: Bound) -> BoundCheck:
         """Find the cells that fail a bound.

@@ -42,7 +42,7 @@ NUMBER_COLUMNS = (
     *("seq_len", "batch_size", "budget", "budget_error", "width", "depth", "heads", "ffn_width"),
     *("ffn_moved", "params", "params_seq", "params_blocks"),
     *("flops", "flops_quadratic_share", "flops_train", "fft_flops", "latency_ms", "latency_low_ms", "latency_high_ms"),
-    *("ratio", "ratio_low", "ratio_high", "num_blocks"),
+    *("latency_min_ms", "latency_max_ms", "ratio", "ratio_low", "ratio_high", "ratio_min", "ratio_max", "num_blocks"),
     *("latency_p90_ms", "latency_p99_ms", "device_latency_ms", "first_call_ms", "compile_s", "throughput_per_s", "tokens_per_s", "mfu"),
     *("num_rounds", "num_samples", "threads", "page_faults", "peak_memory_bytes", "weight_bytes", "gradient_bytes", "optimizer_bytes"),
     *("activation_bytes", "rss_bytes", "energy_j", "accuracy", "accuracy_low", "accuracy_high", "accuracy_top5", "train_accuracy"),

@@ -24,6 +24,7 @@ class RankedModel:
 
     `ratio`: other over fastest.
     `low`, `high`: the 95 % interval, jointly for the pairs of the group; None if rounds could not be paired, or are too few for it.
+    `span`: the range over rounds that are too few for an interval.
     `shown`: that interval excludes 1.
     `equal`: that interval lies within the margin; `shown` may hold as well.
     `rounds_needed`: for an undecided pair, the rounds that would decide it if mean and spread stay the same; None above 1,000.
@@ -35,11 +36,17 @@ class RankedModel:
     ratio: float
     low: float | None
     high: float | None
+    span: tuple[float, float] | None = None
     shown: bool
     equal: bool = False
     rounds_needed: int | None = None
     interleaved: bool = False
     why: str = ""
+
+    @property
+    def bounds(self) -> tuple[float | None, float | None]:
+        """The interval, or the range over rounds that are too few for one."""
+        return self.span or (self.low, self.high)
 
     @property
     def behind(self) -> bool:
@@ -175,6 +182,7 @@ def _latency_pair(best: dict[str, Any], other: dict[str, Any], timings: Timings,
         ratio=ratio.estimate,
         low=None if ratio.is_open else ratio.low,
         high=None if ratio.is_open else ratio.high,
+        span=ratio.span,
         shown=different and interval.estimate > 0,
         equal=equal,
         rounds_needed=None if different or equal else rounds_needed(interval, margin),

@@ -25,7 +25,7 @@ TWIN_RATIO = 1.05
 """Lengths with a smaller ratio are twins (256 and 257)."""
 MIN_RANGE = 16
 """The least ratio of longest to shortest length for fits."""
-MIN_PAIRED_ROUNDS = 3
+MIN_PAIRED_ROUNDS = 6
 """Rounds needed to compare neighbouring lengths or two series."""
 Matrix = NDArray[np.float64]
 

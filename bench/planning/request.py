@@ -213,7 +213,7 @@ class Request:
     limit_s: float | None = flag(None, LIMIT_HELP, "SECONDS", number(0.001, MAX_SECONDS), MEASURING)
     margin: float = flag(0.03, MARGIN_HELP, "SHARE", number(1e-6, 1), MEASURING)
     seed: int = count(0, "Seed of weights, data and order (default: 0).", MEASURING, low=0)
-    quick: bool = switch("Take a first look: 3 rounds, short limits; rows are marked.")
+    quick: bool = switch("Take a first look: 5 rounds, short limits; rows are marked.")
     cold: bool = switch("On CUDA, also time with the L2 cache flushed.", MEASURING)
     profile: bool = switch("Record a torch profiler trace of one step per configuration.", MEASURING)
 

@@ -165,7 +165,8 @@ def not_numbers(plan: Plan) -> set[str]:
 def control_of(run: StoredRun) -> dict[str, Any] | None:
     """Return the A/A control: one cell timed in two processes.
 
-    It is a ratio with its interval, at a confidence level of 99.9 %. None if no cell was timed twice.
+    It is a ratio with its interval, at a confidence level of 99.9 %, or with the range over rounds that are too few for one (`is_range`). None if
+    no cell was timed twice.
     """
     groups = {record.group for record in run.records if record.control}
     timings = timings_of([record for record in run.records if record.group in groups], with_control=True)
@@ -177,8 +178,9 @@ def control_of(run: StoredRun) -> dict[str, Any] | None:
                 "cell": next((f"{model.name}, n = {model.shape.seq_len}" for model in models), cell_id),
                 "cell_id": cell_id,
                 "ratio": ratio.estimate,
-                "low": ratio.low,
-                "high": ratio.high,
+                "low": ratio.span[0] if ratio.span else ratio.low,
+                "high": ratio.span[1] if ratio.span else ratio.high,
+                "is_range": ratio.is_open,
                 "level": CONTROL_LEVEL,
                 "num_rounds": ratio.num,
                 "contains_one": ratio.contains(1.0),

@@ -17,6 +17,7 @@ from bench.analysis.effects import Effect, Observations, contrasts_of, effects_o
 from bench.analysis.significance import UNPAIRED, Scores, holm, two_way_test, unpaired_test
 from bench.questions import MEASURES, Prediction
 from bench.reading.timings import Timings
+from bench.report.sections.verdicts import interval_json, interval_text
 from bench.spec import Part, PlannedArm
 
 BASE = "base"
@@ -391,7 +392,7 @@ def test_other_data_are_compared_without_pairing() -> None:
     assert wanted.test == UNPAIRED
     assert (other.estimate.low, other.estimate.high, other.p_adjusted) == pytest.approx((wanted.low, wanted.high, wanted.p_value))
     assert other.estimate.estimate == pytest.approx(same.estimate.estimate)
-    assert other.estimate.relative_width != same.estimate.relative_width
+    assert other.estimate.high - other.estimate.low != same.estimate.high - same.estimate.low
     assert one(*two_arms(scores={"a": scores["a"][:, :50], "b": scores["b"]}), "accuracy").estimate.num == NUM_SEEDS
 
 
@@ -405,14 +406,22 @@ def test_single_seeds_on_other_data_have_an_estimate_and_no_bounds() -> None:
 
 def test_times_are_paired_by_round() -> None:
     """A noisy round slows both: the ratio is 2 in every round, and nearly sure."""
-    slow = (1.0, 5.0, 0.5, 3.0)
+    slow = (1.0, 5.0, 0.5, 3.0, 2.0, 0.9)
     timings = {"a": {i: 2.0 * s * (1 + 0.001 * i) for i, s in enumerate(slow)}, "b": {**dict(enumerate(slow)), 9: 100.0}}
     found = one(*two_arms(timings=Timings(timings)), "latency_ms")
-    assert found.estimate.estimate == pytest.approx(2.003, abs=1e-3)
-    assert found.estimate.num == 4
+    assert found.estimate.estimate == pytest.approx(2.005, abs=1e-3)
+    assert found.estimate.num == 6
     assert found.estimate.high / found.estimate.low < 1.01
     assert found.shown
-    assert found.p_adjusted == pytest.approx(stats.ttest_1samp(np.log([2.0 * (1 + 0.001 * i) for i in range(4)]), 0).pvalue)
+    assert found.p_adjusted == pytest.approx(stats.wilcoxon(np.log([2.0 * (1 + 0.001 * i) for i in range(6)]), method="exact").pvalue)
+
+
+def test_rounds_that_are_too_few_for_an_interval_have_their_range() -> None:
+    timings = {"a": {i: 2.0 + 0.1 * i for i in range(5)}, "b": dict.fromkeys(range(5), 1.0)}
+    found = one(*two_arms(timings=Timings(timings)), "latency_ms")
+    assert (found.shown, found.caveat, found.estimate.is_open) == (False, "", True)
+    assert interval_text(found.estimate, "ratio") == "2.20 (2.00 to 2.40)"
+    assert interval_json(found.estimate) == {"estimate": pytest.approx(2.2, abs=0.01), "low": 0.0, "high": None}
 
 
 def test_times_are_compared_per_sample() -> None:
@@ -460,7 +469,7 @@ def test_every_measure_has_its_estimator() -> None:
 
 @pytest.mark.parametrize(("equal", "caveat"), [(False, "outputs of new differ"), (True, ""), (None, "")])
 def test_times_of_unequal_answers_are_doubted_and_named(equal: bool | None, caveat: str) -> None:
-    timings = {"a": {0: 2.0, 1: 2.1, 2: 2.0, 3: 2.1}, "b": {0: 1.0, 1: 1.0, 2: 1.0, 3: 1.0}}
+    timings = {"a": {i: 2.0 + 0.1 * (i % 2) for i in range(6)}, "b": dict.fromkeys(range(6), 1.0)}
     part, seen = two_arms(new_row={"equal": equal}, timings=Timings(timings))
     effect = one(part, seen, "latency_ms")
     assert (effect.caveat, effect.shown) == (caveat, not caveat)

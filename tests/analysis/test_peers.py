@@ -15,8 +15,6 @@ from bench.reading.timings import Timings
 from bench.spec import Part, PlannedArm
 
 ENGINE = "compile"
-T_OF_TWO = 12.706204736432095
-"""The two-sided 95 % point of Student's t with one degree of freedom, tan(0.475 pi)."""
 PLACES = ((17, 1), (65, 32))
 ARMS = {
     BEST_ARM: ("gmlp", ENGINE),
@@ -26,13 +24,13 @@ ARMS = {
     "lucidrains": ("python", "eager"),
 }
 TIMES: dict[str, Sequence[float]] = {
-    BEST_ARM: (1.0, 2.0),
-    "ours, eager": (3.0, 6.0),
-    "timm": (4.0, 4.0),
-    f"timm, {ENGINE}": (2.0, 4.0),
-    "lucidrains": (5.0, 5.0),
+    BEST_ARM: (1.0, 2.0) * 3,
+    "ours, eager": (3.0, 6.0) * 3,
+    "timm": (4.0,) * 6,
+    f"timm, {ENGINE}": (2.0, 4.0) * 3,
+    "lucidrains": (5.0,) * 6,
 }
-"""In ms, by round; the same at every place. Over timm as shipped: 1 / 4 and 2 / 4."""
+"""In ms, by round; the same at every place. Over timm as shipped: 1 / 4 and 2 / 4, in turn."""
 
 
 class Made:
@@ -64,9 +62,8 @@ class Made:
 
 
 def of_two(first: float, second: float) -> tuple[float, float, float]:
-    """Estimate and bounds of the geometric mean of two ratios, by hand: two logs lie half their distance from their mean."""
-    middle, half = (math.log(first) + math.log(second)) / 2, T_OF_TWO * abs(math.log(first) - math.log(second)) / 2
-    return math.exp(middle), math.exp(middle - half), math.exp(middle + half)
+    """Estimate and bounds of two ratios in turn over six rounds: the middle of the two, and both."""
+    return math.sqrt(first * second), first, second
 
 
 def numbers_of(ratio: Interval | None) -> tuple[float, float, float]:
@@ -86,31 +83,30 @@ def test_ratios_are_paired_by_round() -> None:
 
 def test_p_values_against_the_fastest_peer_hold_for_all_cells_together() -> None:
     """Two places, so twice the p-value; a cell that is below 1 by its own interval alone is open."""
-    standing = Made(times={BEST_ARM: (1.0, 1.04), "timm": (1.5, 1.5), "lucidrains": (9.0, 9.0)}).standing()
+    standing = Made(times={BEST_ARM: (1.0, 1.04) * 3, "timm": (1.5,) * 6, "lucidrains": (9.0,) * 6}).standing()
     for pair in standing.fastest:
-        middle, half = (math.log(1 / 1.5) + math.log(1.04 / 1.5)) / 2, math.log(1.04) / 2
         assert pair.ratio is not None
         assert pair.ratio.high < 1
-        assert pair.p_adjusted == pytest.approx(2 * (1 - 2 / math.pi * math.atan(abs(middle) / half)))
+        assert pair.p_adjusted == pytest.approx(2 * 2 / 2**6)
         assert not pair.is_shown_faster
     assert standing.shown_faster == {"fp32": (0, 2)}
 
 
 def test_a_round_that_one_side_lacks_is_no_pair() -> None:
-    made = Made(times={"timm": (4.0, 4.0, 1.0)})
+    made = Made(times={"timm": (4.0,) * 6 + (1.0,)})
     ratio = next(p.ratio for p in made.standing().pairs if p.peer == "timm" and p.kind == SHIPPED)
     assert ratio is not None
-    assert ratio.num == 2
+    assert ratio.num == 6
 
 
 def test_the_fastest_peer_is_that_of_the_smallest_median_as_shipped() -> None:
-    made = Made(times={"gmlp/lucidrains/65": (3.9, 3.9)})
+    made = Made(times={"gmlp/lucidrains/65": (3.9,) * 6})
     assert {pair.place.seq_len: pair.peer for pair in made.standing().fastest} == {17: "timm", 65: "lucidrains"}
 
 
 def test_the_mean_is_taken_within_each_round() -> None:
     """Rounds whose places move against each other cancel: (1/4 * 2/4) and (2/4 * 1/4) have the same mean."""
-    made = Made(times={"gmlp/ours, best engine/65": (2.0, 1.0)})
+    made = Made(times={"gmlp/ours, best engine/65": (2.0, 1.0) * 3})
     mean = next(m for m in made.standing().means if m.peer == "timm" and m.kind == SHIPPED)
     assert numbers_of(mean.ratio) == pytest.approx((math.sqrt(1 / 8),) * 3)
     assert (mean.num_places, mean.num_planned) == (2, 2)
@@ -156,9 +152,18 @@ def test_what_was_not_timed_is_named() -> None:
 
 
 def test_steady_times_are_shown_to_be_shorter() -> None:
-    """About half of timm's time, and nearly the same in both rounds."""
-    standing = Made(times={BEST_ARM: (1.0, 1.01), "timm": (2.0, 2.0), "lucidrains": (3.0, 3.0)}).standing()
+    """About half of timm's time, and nearly the same in all rounds."""
+    standing = Made(times={BEST_ARM: (1.0, 1.01) * 4, "timm": (2.0,) * 8, "lucidrains": (3.0,) * 8}).standing()
     assert standing.shown_faster == {"fp32": (2, 2)}
+
+
+def test_rounds_that_are_too_few_show_nothing() -> None:
+    standing = Made(times={BEST_ARM: (1.0, 1.01), "timm": (2.0,) * 2, "lucidrains": (3.0,) * 2}).standing()
+    assert standing.shown_faster == {"fp32": (0, 2)}
+    ratio = standing.fastest[0].ratio
+    assert ratio is not None
+    assert ratio.is_open
+    assert ratio.span == pytest.approx((0.5, 0.505))
 
 
 def test_a_run_without_our_best_engine_has_no_standing() -> None:

@@ -9,8 +9,8 @@ import pandas
 import pytest
 from scipy import stats
 
-from bench.analysis.ranking import MAX_ROUNDS, Pair, RankedModel, Ranking, alike, decided, fastest_first, rank_latency, rounds_needed
-from bench.intervals import RoundMean, round_mean
+from bench.analysis.ranking import MAX_ROUNDS, RankedModel, Ranking, alike, decided, fastest_first, rank_latency, rounds_needed
+from bench.intervals import LEVEL, Interval, joint_level, signed_ranks
 from bench.reading.timings import Timings
 from bench.report.sections.pairs import _pair_texts
 from bench.report.sections.winners import field_text, places_text
@@ -26,8 +26,10 @@ def latency(cells: list[dict[str, Any]], rounds: pandas.DataFrame | None = None)
     return ranked(cells, Timings() if rounds is None else timings_of_rounds(rounds))[0]
 
 
-def ranked(cells: list[dict[str, Any]], timings: Timings, margin: float = 0.03, beside: frozenset[Pair] = frozenset()) -> list[Ranking]:
-    return rank_latency(fastest_first(pandas.DataFrame(cells), ["seq_len"], timings), timings, margin, beside)
+def ranked(cells: list[dict[str, Any]], timings: Timings, margin: float = 0.03, contrasts: int = 1) -> list[Ranking]:
+    """`contrasts`: as many ratios are decided together."""
+    together = {found["cell_id"]: contrasts for found in cells}
+    return rank_latency(fastest_first(pandas.DataFrame(cells), ["seq_len"], timings), timings, together, margin)
 
 
 def only_pair(ranking: Ranking) -> RankedModel:
@@ -57,7 +59,7 @@ def test_overlap_instability_or_no_interval_show_none(second: dict[str, Any], wh
 
 def test_rounds_pair_what_a_noisy_machine_hides() -> None:
     """Every round is slow or fast as a whole: the medians' intervals overlap, the paired ratio does not."""
-    drift = [1.0, 2.0, 1.5, 3.0, 1.2]
+    drift = [1.0, 2.0, 1.5, 3.0, 1.2, 0.9]
     rounds = pandas.DataFrame(
         [(f"{label}-17", i, d * factor) for label, factor in (("gmlp", 1.0), ("vit", 1.05)) for i, d in enumerate(drift)],
         columns=["cell_id", "round", "latency_ms"],
@@ -69,12 +71,20 @@ def test_rounds_pair_what_a_noisy_machine_hides() -> None:
     assert pair.low > 1
 
 
-def test_rounds_without_a_difference_show_none() -> None:
-    rounds = pandas.DataFrame(
-        [("gmlp-17", 0, 1.0), ("gmlp-17", 1, 1.1), ("vit-17", 0, 1.1), ("vit-17", 1, 1.0)], columns=["cell_id", "round", "latency_ms"]
-    )
+@pytest.mark.parametrize(("num", "why"), [(2, "2 rounds are too few"), (5, "5 rounds are too few"), (6, "the interval contains 1")])
+def test_rounds_without_a_difference_show_none(num: int, why: str) -> None:
+    rows = [(f"{label}-17", i, 1.0 + 0.1 * ((i + odd) % 2)) for odd, label in enumerate(("gmlp", "vit")) for i in range(num)]
+    rounds = pandas.DataFrame(rows, columns=["cell_id", "round", "latency_ms"])
     pair = only_pair(latency([cell("gmlp", 1.0, 0.01), cell("vit", 1.1, 0.01)], rounds))
-    assert (pair.shown, pair.why) == (False, "the interval contains 1")
+    assert (pair.shown, pair.equal, pair.why) == (False, False, why)
+    assert (pair.low is None, pair.high is None) == (num < 6,) * 2
+    assert pair.bounds == pytest.approx((1 / 1.1, 1.1))  # of the range too
+
+
+def test_too_few_rounds_have_their_range_in_text() -> None:
+    pair = only_pair(timed({"vit": (1.5, 0.01)}, num_rounds=3))
+    assert not pair.shown
+    assert _pair_texts(pair, 0.03) == ("vit", "1.500 (1.485 to 1.515)", "no difference shown: 3 rounds are too few")
 
 
 def test_groups_are_never_mixed_and_unmeasured_cells_do_not_compete() -> None:
@@ -92,58 +102,66 @@ def logs_of(mean: float, deviation: float, num: int) -> list[float]:
     return found
 
 
-def mean_of(mean: float, deviation: float, num: int) -> RoundMean:
-    found = round_mean(logs_of(mean, deviation, num))
-    assert found is not None
+def drawn(mean: float, deviation: float, num: int) -> list[float]:
+    """Without ties, unlike those above."""
+    raw = np.random.default_rng(num).normal(size=num)
+    found: list[float] = (mean + deviation * (raw - raw.mean()) / raw.std(ddof=1)).tolist()
     return found
 
 
-def by_formula(mean: float, deviation: float, num: int, margin: float, num_pairs: int) -> tuple[bool, bool]:
-    """Student's t with Bonferroni: two-sided 5 % for a difference, twice one-sided 5 % for equality."""
-    error, degrees = deviation / math.sqrt(num), num - 2 * (num // 7) - 1  # of seven rounds two do not count
-    different = abs(mean) > stats.t.ppf(1 - 0.025 / num_pairs, degrees) * error
-    equal = abs(mean) + stats.t.ppf(1 - 0.05 / num_pairs, degrees) * error <= math.log1p(margin)
-    return bool(different), bool(equal)
+def interval_of(logs: list[float], contrasts: int = 1) -> Interval:
+    found = signed_ranks(logs)
+    assert found is not None
+    return found.interval(joint_level(LEVEL, contrasts))
 
 
-GRID = list(itertools.product([0.0, 0.004, 0.02, -0.02, 0.2], [0.001, 0.005, 0.02, 0.1], [2, 5, 6], [0.01, 0.03, 0.1], [1, 6]))
+def by_tests(logs: list[float], margin: float, contrasts: int) -> tuple[bool, bool]:
+    """Signed-rank tests with Bonferroni: two-sided 5 % for a difference, one-sided 2.5 % against each end of the margin."""
+    bound, values = math.log1p(margin), np.array(logs)
+    different = stats.wilcoxon(values, method="exact").pvalue <= 0.05 / contrasts
+    below = stats.wilcoxon(values - bound, alternative="less", method="exact").pvalue
+    above = stats.wilcoxon(values + bound, alternative="greater", method="exact").pvalue
+    return bool(different), bool(max(below, above) <= 0.025 / contrasts)
 
 
-def test_differences_and_equality_are_decided_together_for_all_pairs() -> None:
-    answers = [decided(mean_of(mean, spread, num), margin, pairs) for mean, spread, num, margin, pairs in GRID]
-    assert answers == [by_formula(mean, spread, num, margin, pairs) for mean, spread, num, margin, pairs in GRID]
+GRID = list(itertools.product([0.0, 0.004, 0.02, -0.02, 0.2], [0.001, 0.005, 0.02, 0.1], [3, 6, 12], [0.01, 0.03, 0.1], [1, 6]))
+
+
+def test_differences_and_equality_are_decided_together_for_all_contrasts() -> None:
+    logs = [(drawn(mean, spread, num), margin, contrasts) for mean, spread, num, margin, contrasts in GRID]
+    answers = [decided(interval_of(found, contrasts), margin) for found, margin, contrasts in logs]
+    assert answers == [by_tests(*one) for one in logs]
     assert set(answers) == {(True, True), (True, False), (False, True), (False, False)}
-    assert decided(mean_of(0.02, 0.018, 6), 0.03, 1)[0]
-    assert not decided(mean_of(0.02, 0.018, 6), 0.03, 5)[0]
+    assert decided(interval_of(drawn(0.02, 0.018, 8)), 0.03)[0]
+    assert not decided(interval_of(drawn(0.02, 0.018, 8), 5), 0.03)[0]
 
 
-def test_the_rounds_needed_are_the_first_at_which_it_would_be_decided() -> None:
-    """Against counting up: rounds of the same mean and spread."""
-    seen = set()
-    for place, (mean, spread, _, margin, pairs) in enumerate(GRID[::5]):
-        num = (2, 5)[place % 2]
-        if mean and any(decided(mean_of(mean, spread, num), margin, pairs)):
-            continue
-        counted = next((n for n in range(2, MAX_ROUNDS + 1) if any(by_formula(mean, spread, n, margin, pairs))), None)
-        assert rounds_needed(mean_of(mean, spread, num), margin, pairs) == counted
-        seen.add(counted)
-    assert len(seen) > 10
+@pytest.mark.parametrize("estimate", [0.0, 0.004, 0.02, -0.02, 0.029])
+@pytest.mark.parametrize("half", [0.031, 0.053, 0.21])
+def test_the_rounds_needed_are_the_first_at_which_it_would_be_decided(estimate: float, half: float) -> None:
+    """As the interval narrows with the square root of the number of rounds."""
+
+    def after(num: int) -> Interval:
+        narrowed = half * math.sqrt(20 / num)
+        return Interval(estimate=estimate, low=estimate - narrowed, high=estimate + narrowed, num=num)
+
+    counted = next((num for num in range(20, MAX_ROUNDS + 1) if any(decided(after(num), 0.03))), None)
+    assert rounds_needed(after(20), 0.03) == counted
 
 
 def test_what_a_thousand_rounds_do_not_decide_has_no_number() -> None:
-    at_the_margin = math.log1p(0.0005)
-    assert rounds_needed(mean_of(at_the_margin, 0.1, 7), 0.0005, 1) is None
+    at_the_margin = Interval(estimate=0.0005, low=-0.1, high=0.101, num=7)
+    assert rounds_needed(at_the_margin, 0.0005) is None
+    assert rounds_needed(interval_of([0.1, 0.2, 0.3]), 0.03) is None
 
 
-def timed(
-    ratios: dict[str, tuple[float, float]], margin: float = 0.03, num_rounds: int = 6, beside: frozenset[Pair] = frozenset()
-) -> Ranking:
-    """Cells by how many times the time of `gmlp` they take, and the deviation of that over rounds; all in turns."""
+def timed(ratios: dict[str, tuple[float, float]], margin: float = 0.03, num_rounds: int = 12) -> Ranking:
+    """Cells by how many times the time of `gmlp` they take, and the deviation of that over rounds; all in turns, and all pairs together."""
     logs = {name: logs_of(math.log(ratio), deviation, num_rounds) for name, (ratio, deviation) in ratios.items()}
     blocks = {f"{name}-17": [[math.exp(log)] * 3 for log in found] for name, found in logs.items()}
     timings = timings_of_blocks({"gmlp-17": [[1.0] * 3] * num_rounds, **blocks})
     cells = [cell("gmlp", 1.0, 0.5), *(cell(name, ratio, 0.5) for name, (ratio, _) in ratios.items())]
-    return ranked(cells, timings, margin, beside)[0]
+    return ranked(cells, timings, margin, math.comb(len(cells), 2))[0]
 
 
 def test_a_pair_may_differ_and_be_equal_within_the_margin() -> None:
@@ -162,7 +180,7 @@ def test_the_fastest_is_the_one_that_is_faster_beside_the_others() -> None:
 
 def test_the_interval_is_the_one_that_decides_for_all_pairs_together() -> None:
     pairs = {
-        pair.other: pair for pair in timed({f"model {place}": (1.2 + 0.1 * place, 0.15 if place else 0.12) for place in range(4)}).others
+        pair.other: pair for pair in timed({f"model {place}": (1.2 + 0.1 * place, 0.3 if place else 0.24) for place in range(4)}).others
     }
     assert {name: pair.shown for name, pair in pairs.items()} == {
         name: pair.low is not None and pair.low > 1 for name, pair in pairs.items()
@@ -175,10 +193,10 @@ def test_an_open_pair_says_how_many_rounds_would_decide_it() -> None:
     ranking = timed({"vit": (1.02, 0.05), "transformer": (2.0, 0.01)})
     by_name = {pair.other: pair for pair in ranking.others}
     assert (by_name["vit"].shown, by_name["vit"].equal) == (False, False)
-    assert by_name["vit"].rounds_needed == rounds_needed(mean_of(math.log(1.02), 0.05, 6), 0.03, 2)
+    assert by_name["vit"].rounds_needed == rounds_needed(interval_of(logs_of(math.log(1.02), 0.05, 12), 3), 0.03)
     assert (by_name["transformer"].shown, by_name["transformer"].rounds_needed) == (True, None)
     assert [pair.other for pair in ranking.level] == ["vit"]
-    assert ranking.num_pairs == 2
+    assert ranking.num_pairs == 3
 
 
 def test_a_pair_alone_is_decided_more_easily_than_among_many() -> None:
@@ -191,27 +209,6 @@ def test_a_pair_alone_is_decided_more_easily_than_among_many() -> None:
     assert among_low is not None
     assert alone_low is not None
     assert among_low < 1 < alone_low
-
-
-def test_pairs_decided_beside_a_ranking_widen_its_intervals_and_name_who_is_beaten() -> None:
-    """Noise that two share cancels between them, not beside the fastest: without the pair of the two, all three would lead."""
-    alone = timed({"vit": (1.02, 0.05), "transformer": (1.06, 0.08)})
-    assert [pair.other for pair in alone.level] == ["vit", "transformer"]
-    cells = [cell("gmlp", 1.0, 0.5), cell("vit", 1.02, 0.5), cell("transformer", 1.2, 0.5)]
-    drift = [1.0, 1.5, 0.7, 1.3, 0.8, 1.1]
-    timings = timings_of_blocks(
-        {
-            "gmlp-17": [[1.0] * 3] * 6,
-            "vit-17": [[1.02 * slow] * 3 for slow in drift],
-            "transformer-17": [[1.2 * slow * noise] * 3 for slow, noise in zip(drift, [1.0, 1.01, 0.99, 1.0, 1.01, 0.99], strict=True)],
-        }
-    )
-    beside = frozenset({frozenset({"vit-17", "transformer-17"})})
-    (found,) = ranked(cells, timings, beside=beside)
-    assert found.num_pairs == 3
-    assert [(pair.other, pair.shown) for pair in found.others] == [("vit", False), ("transformer", False)]
-    assert [pair.other for pair in found.slower] == ["transformer"]
-    assert field_text(found) == "gMLP or ViT 1.24×"
 
 
 def test_who_is_faster_by_rounds_though_slower_by_medians_is_not_shown_to_be_slower() -> None:
@@ -246,7 +243,7 @@ def test_the_table_of_pairs_says_of_a_slower_one_that_it_lies_within_the_margin(
 
 def test_an_open_pair_names_the_rounds_that_would_decide_it() -> None:
     ranking = timed({"vit": (1.02, 0.05)})
-    assert _pair_texts(ranking.others[0], ranking.margin)[2].endswith("(about 28 rounds would decide)")
+    assert _pair_texts(ranking.others[0], ranking.margin)[2].endswith("(about 37 rounds would decide)")
 
 
 @pytest.mark.parametrize(

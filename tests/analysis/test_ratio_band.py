@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import numpy as np
+import math
+
 import pytest
 
 from bench.analysis.crossover import Crossing, Crossovers, crossovers_of
+from bench.intervals import Interval
 
 NAMES = ("first", "second")
 
 
 def crossed(middle: tuple[float, ...], half: float) -> Crossovers:
-    return crossovers_of([10**i for i in range(len(middle))], np.array(middle), np.full(len(middle), half), NAMES)
+    band = [Interval(estimate=ratio, low=ratio - half, high=ratio + half, num=7) for ratio in middle]
+    return crossovers_of([10**i for i in range(len(middle))], band, NAMES)
 
 
 def power(crossing: Crossing) -> tuple[float | None, ...]:
@@ -43,6 +46,18 @@ def test_open_ends_are_none() -> None:
     assert power(right) == (1.4, 1.8, None)
     (left,) = crossed((-0.5, 2.0, 4.0), half=1.0).crossings
     assert power(left) == (None, 0.2, 0.6)
+
+
+def test_a_band_need_not_lie_evenly_around_its_middle() -> None:
+    ratios = [(-3.0, -2.0, -1.5), (1.0, 2.0, 6.0)]
+    band = [Interval(estimate=middle, low=low, high=high, num=7) for low, middle, high in ratios]
+    (found,) = crossovers_of([1, 10], band, NAMES).crossings
+    assert power(found) == (0.2, 0.5, 0.75)
+
+
+def test_an_infinite_band_tells_nothing_apart() -> None:
+    said = "none up to n = 100: no difference shown between first and second at any length"
+    assert crossed((-4.0, 2.0, 4.0), half=math.inf) == Crossovers(none=said)
 
 
 def test_several_crossings_are_all_listed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -38,14 +39,17 @@ def rows_of(*models: Mapping[str, Any], lengths: Iterable[int] = (17, 65), **wor
     ]
 
 
-def compared(rows: list[dict[str, Any]], places: Mapping[str, int] | None = None, *, timed: bool = True) -> list[RelativeTimes]:
+def compared(
+    rows: list[dict[str, Any]], places: Mapping[str, int] | None = None, *, timed: bool = True, num_rounds: int = ROUNDS, contrasts: int = 1
+) -> list[RelativeTimes]:
+    """`contrasts`: as many ratios are decided together."""
     frame = prepare(pandas.DataFrame([{**row, "latency_ms": row["ms"], "status": "measured"} for row in rows]))
     times = {
-        row["cell_id"]: {i: row["ms"] * (1.0 if row["model"] == "vit" else NOISE[i] ** row["noise"]) for i in range(ROUNDS)}
+        row["cell_id"]: {i: row["ms"] * (1.0 if row["model"] == "vit" else NOISE[i] ** row["noise"]) for i in range(num_rounds)}
         for row in rows
         if timed
     }
-    return relative_times(compared_scopes(frame, places or {}), Timings(times), MARGIN)
+    return relative_times(compared_scopes(frame, places or {}), Timings(times), dict.fromkeys(times, contrasts), MARGIN)
 
 
 @pytest.mark.parametrize(
@@ -64,10 +68,20 @@ def test_a_difference_is_faster_or_slower_unless_it_is_equal_or_open(
         assert point.ratio.low < point.ratio.estimate < point.ratio.high
 
 
-def test_intervals_hold_for_all_ratios_together() -> None:
-    (few,), (many,) = compared(rows_of(FUSED, GMLP)), compared(rows_of(FUSED, EXPLICIT, GMLP, lengths=(17, 65, 257, 1025)))
-    widths = [next(line for line in times.lines if line.is_gmlp).points[0].ratio.relative_width for times in (few, many)]
-    assert widths[1] > widths[0]
+def test_intervals_hold_for_all_contrasts_of_a_length_together() -> None:
+    (alone,), (longer,) = compared(rows_of(FUSED, GMLP)), compared(rows_of(FUSED, GMLP, lengths=(17, 65, 257, 1025)))
+    (many,) = compared(rows_of(FUSED, GMLP), contrasts=3)
+    few, same, wide = (times.lines[0].points[0].ratio for times in (alone, longer, many))
+    assert (same.low, same.high) == (few.low, few.high)
+    assert wide.low < few.low < few.high < wide.high
+
+
+def test_rounds_that_are_too_few_for_an_interval_decide_nothing() -> None:
+    (times,) = compared(rows_of(FUSED, {**GMLP, "ms": 0.5}), num_rounds=5)
+    (point, _) = times.lines[0].points
+    assert (point.faster, point.slower, point.equal, point.is_paired) == (False, False, False, True)
+    assert (point.ratio.low, point.ratio.high) == (0.0, math.inf)
+    assert point.ratio.span == pytest.approx((0.49, 0.51))
 
 
 def test_the_primary_scope_comes_first_and_the_other_matching_beside_it() -> None:
@@ -90,7 +104,7 @@ def test_beside_gmlp_only_attention_over_all_tokens_is_compared() -> None:
     window = {"model": "metaformer+mixer=window_attention", "family": "metaformer", "attention": "auto", "attention_effective": "flash"}
     transformer = {**FUSED, "model": "transformer", "family": "transformer"}
     other = {**transformer, "attention": "math", "attention_effective": "math"}
-    (times,) = compared(rows_of(FUSED, EXPLICIT, GMLP, window, transformer, other))
+    (times,) = compared(rows_of(FUSED, {**EXPLICIT, "ms": 1.2}, GMLP, window, transformer, other))
     assert [line.label for line in times.lines] == ["gmlp", "transformer (auto)", "vit (math)"]  # gMLP first, then by time
     mixers = [{**window, "model": f"metaformer+mixer={name}"} for name in ("attention", "window_attention")]
     (times,) = compared(rows_of(*mixers))

@@ -210,7 +210,7 @@ def test_what_the_user_chooses_goes_before_the_own_settings() -> None:
     ablation = ablation_of("architecture_mode")
     assert (own.rounds, own.seeds, own.sample_s) == (ablation.rounds, ablation.seeds, ablation.sample_s)
     assert (chosen.rounds, chosen.seeds, chosen.threads) == (4, 2, 1)
-    assert (quick.rounds, quick.quick) == (3, True)
+    assert (quick.rounds, quick.quick) == (5, True)
 
 
 def test_a_question_asked_of_a_gpu_has_its_time_limit() -> None:

@@ -19,6 +19,7 @@ from bench.planning.jobs import (
     CUDA_LAUNCH_S,
     JOB_OVERHEAD_S,
     TURN_S,
+    batches,
     control_cell,
     estimated_job_seconds,
     estimated_seconds,
@@ -519,3 +520,15 @@ def test_on_a_gpu_what_shares_a_process_is_neighbours_and_rounds_stay_shuffled()
     assert len({tuple(order) for order in by_round.values()}) == 3
     once = [(j.cell.cell_id, j.metric) for j in jobs(plan) if j.metric in ("params", "flops", "memory", "pilot")]
     assert once == [(p.cell.cell_id, metric) for p in plan.cells for metric in ("params", "flops", "memory", "pilot")]
+
+
+def test_trainings_of_one_seed_task_and_length_may_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = parse_request(models="gmlp,vit,transformer", seq="17,65", params="100k", depth="2", task="digits", metrics="accuracy")
+    found = jobs(build_plan(request, settings=Settings(seeds=2), recipe=Recipe(), device="cpu"))
+    for batch in batches(found, side_by_side=True):
+        assert len(batch) == 3
+        assert len({(job.repeat, job.cell.model.shape.seq_len) for job in batch}) == 1
+    assert [len(batch) for batch in batches(found)] == [1] * 12
+    monkeypatch.setattr("bench.planning.jobs.MAX_BESIDE", 2)
+    found = jobs(build_plan(request, settings=Settings(seeds=2), recipe=Recipe(), device="cpu"))
+    assert [len(batch) for batch in batches(found, side_by_side=True)] == [2, 1] * 4

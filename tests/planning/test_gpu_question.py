@@ -58,7 +58,7 @@ def test_on_a_gpu_no_engine_doubles_what_graph_replays_tell_already() -> None:
 def test_the_rehearsal_is_short() -> None:
     plan = plan_of("cpu")
     assert plan.skipped == ()
-    assert sum(estimated_part_seconds(plan)) < 3 * 60
+    assert sum(estimated_part_seconds(plan)) < 4 * 60
     assert max(p.cell.model.shape.seq_len for p in plan.cells) <= 197
 
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -26,9 +25,9 @@ from tests.requested import parse_request
 ROUNDS = 7
 
 
-def planned(**flags: Any) -> Plan:
+def planned(rounds: int = ROUNDS, **flags: Any) -> Plan:
     wanted = {"models": "gmlp,vit", "seq": "17,65", "params": "250k", "metrics": "params,latency", **flags}
-    return build_plan(parse_request(**wanted), settings=Settings(rounds=ROUNDS, seeds=3), recipe=Recipe(), device="cpu")
+    return build_plan(parse_request(**wanted), settings=Settings(rounds=rounds, seeds=3), recipe=Recipe(), device="cpu")
 
 
 def latency_ms(job: Job) -> float:
@@ -106,7 +105,7 @@ def test_one_training_is_joined_to_every_cell_of_its_model() -> None:
 
 
 def test_an_honest_control_contains_one_and_a_biased_one_does_not() -> None:
-    plan = planned()
+    plan = planned(rounds=20)
 
     biased = stored_run(plan, lambda job: slower(job, 1.2 if job.control else 1.0))
     fair_control, biased_control = control_of(stored_run(plan, measured)), control_of(biased)
@@ -118,27 +117,27 @@ def test_an_honest_control_contains_one_and_a_biased_one_does_not() -> None:
     assert biased_control["ratio"] == pytest.approx(1.2)
 
 
-def with_control(scores: Sequence[float]) -> StoredRun:
-    """The control's rounds lie 1 % above its cell's, and that far beside."""
-    return stored_run(planned(), lambda job: slower(job, math.exp(0.01 + 0.01 * scores[job.repeat]) if job.control else 1.0))
+def with_control(logs: Sequence[float]) -> StoredRun:
+    """Log-ratios of the control to its cell, by round."""
+    return stored_run(planned(rounds=len(logs)), lambda job: slower(job, math.exp(logs[job.repeat]) if job.control else 1.0))
 
 
-def of_t(t: float) -> list[float]:
-    """Scores of as many rounds whose mean is 1 in units of the plant, and that many standard errors from 0."""
-    raw = np.arange(ROUNDS, dtype=float)
-    found: list[float] = ((raw - raw.mean()) / raw.std(ddof=1) * math.sqrt(ROUNDS) / t).tolist()
-    return found
-
-
-@pytest.mark.parametrize(("t", "contains_one"), [(6.0, True), (12.0, False)])
-def test_a_control_is_held_to_99_9_percent_and_forbids_nothing(t: float, contains_one: bool) -> None:
-    """Student's t of the 5 rounds of 7 that count: 4.60 at 99 %, 8.61 at 99.9 %."""
-    run = with_control(of_t(t))
+@pytest.mark.parametrize(("num_below", "contains_one"), [(6, False), (7, True)])
+def test_a_control_is_held_to_99_9_percent_and_forbids_nothing(num_below: int, contains_one: bool) -> None:
+    """The sum of the ranks below 1 is 21 or 28; of 20 rounds at most 21 is that rare."""
+    run = with_control([0.01 * rank * (-1 if rank <= num_below else 1) for rank in range(1, 21)])
     control = control_of(run)
     assert control is not None
-    assert (control["level"], control["num_rounds"], control["contains_one"]) == (0.999, ROUNDS, contains_one)
-    assert control["ratio"] == pytest.approx(math.exp(0.01))
+    assert (control["level"], control["num_rounds"], control["contains_one"], control["is_range"]) == (0.999, 20, contains_one, False)
+    assert 1.0 < control["ratio"] < control["high"]
     assert study(run).caveat == ""
+
+
+def test_a_control_of_few_rounds_has_their_range() -> None:
+    control = control_of(with_control([0.01, 0.02, 0.03]))
+    assert control is not None
+    assert (control["low"], control["ratio"], control["high"]) == pytest.approx((math.exp(0.01), math.exp(0.02), math.exp(0.03)))
+    assert (control["is_range"], control["contains_one"]) == (True, True)
 
 
 def test_tables_are_written_whole_and_hold_no_formula(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.intervals import joint_level
 from bench.reading.timings import CONTROL_MARK, Timings, ratio_columns, ratio_of, timings_of
 from bench.spec import MEASURED, Outcome, Record
 from tests.timed import timings_of_blocks
@@ -34,9 +35,9 @@ def of_two(timings: Timings, first: str = "a", second: str = "b") -> dict[int, f
 
 def test_a_drift_that_hits_whole_blocks_alike_cancels() -> None:
     """From 1 to 9 times as slow within a round: the medians of the bursts alone would leave some of it."""
-    drift = np.exp(np.random.default_rng(0).uniform(0, math.log(9), (3, 15)))
+    drift = np.exp(np.random.default_rng(0).uniform(0, math.log(9), (6, 15)))
     timings = timings_of_blocks({"a": (1.02 * drift).tolist(), "b": drift.tolist()})
-    assert of_two(timings) == pytest.approx(dict.fromkeys(range(3), 1.02), rel=1e-12)
+    assert of_two(timings) == pytest.approx(dict.fromkeys(range(6), 1.02), rel=1e-12)
     ratio = ratio_of("a", "b", timings, 0.95)
     assert ratio is not None
     assert (ratio.estimate, ratio.low, ratio.high) == pytest.approx((1.02, 1.02, 1.02), rel=1e-9)
@@ -53,7 +54,7 @@ def test_two_percent_come_out_of_noise_of_ten_times_that_that_all_share() -> Non
     assert 1.01 < ratio.low < 1.02 < ratio.high < 1.03
     alone = ratio_of("a", "b", Timings(dict(timings)), 0.95)
     assert alone is not None
-    assert alone.relative_width > 2 * ratio.relative_width
+    assert alone.high - alone.low > 2 * (ratio.high - ratio.low)
 
 
 def test_the_ratio_of_a_round_is_the_median_over_blocks() -> None:
@@ -125,9 +126,19 @@ def test_the_control_is_a_cell_of_its_own_and_only_where_it_is_asked_for(own: st
 
 
 def test_columns_of_a_ratio_name_its_reference_and_its_blocks() -> None:
-    timings = timings_of_blocks({"a": [[3.0, 6.0]] * 2, "b": [[2.0, 4.0]] * 2})
+    timings = timings_of_blocks({"a": [[3.0, 6.0]] * 6, "b": [[2.0, 4.0]] * 5 + [[2.5, 5.0]]})
     found = ratio_columns("a", "b", "gmlp n=17", timings, 0.95)
-    assert found == pytest.approx({"ratio": 1.5, "ratio_low": 1.5, "ratio_high": 1.5, "ratio_to": "gmlp n=17", "num_blocks": 2})
+    bounds = {"ratio_low": 1.2, "ratio_high": 1.5, "ratio_min": 1.2, "ratio_max": 1.5}
+    assert found == pytest.approx({"ratio": 1.5, **bounds, "ratio_to": "gmlp n=17", "num_blocks": 2})
     assert ratio_columns("a", "b", "gmlp n=17", timings_of_blocks({"a": [[3.0]], "b": [[2.0]]}), 0.95) == {}
     alone = ratio_columns("a", "b", "gmlp n=17", Timings({"a": {0: 3.0, 1: 3.0}, "b": {0: 2.0, 1: 2.0}}), 0.95)
     assert (alone["ratio"], alone["num_blocks"]) == (pytest.approx(1.5), None)
+
+
+def test_a_ratio_of_too_few_rounds_has_their_range_and_no_bounds() -> None:
+    timings = timings_of_blocks({"a": [[3.0], [4.0], [3.0]], "b": [[2.0]] * 3})
+    found = ratio_columns("a", "b", "b", timings, 0.95)
+    assert (found["ratio_low"], found["ratio_high"]) == (None, None)
+    assert (found["ratio_min"], found["ratio_max"]) == pytest.approx((1.5, 2.0))
+    joint = ratio_columns("a", "b", "b", timings_of_blocks({"a": [[3.0]] * 6, "b": [[2.0]] * 6}), joint_level(0.95, 3))
+    assert (joint["ratio_low"], joint["ratio_min"]) == (None, pytest.approx(1.5))

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from pathlib import Path
 
+import numpy as np
 import pandas
 import pytest
 
@@ -13,6 +14,7 @@ from bench.analysis.ranking import RankedModel, Ranking
 from bench.analysis.study import Study, study
 from bench.questions import Question
 from bench.reading.store import read_run
+from bench.reading.timings import Timings
 from bench.report.charts import crossing
 from bench.report.document import Strip
 from bench.report.sections import winners
@@ -257,23 +259,21 @@ def test_a_strip_of_a_run_that_decides_nothing_says_so(make_data: MakeData) -> N
     assert "A quick run decides nothing" in strip_of(make_data(quick=True)).caption
 
 
-def test_strip_and_figure_decide_by_the_same_intervals() -> None:
-    found = study(read_run(RESULTS / "2026-11-23_cpu_sequence_length"))
-    assert (
-        {ranking.num_pairs for ranking in found.winners} == {times.num_pairs for times in found.relative_times} == {len(found.joint_pairs)}
-    )
-    leading = {
-        cell
-        for ranking in found.winners
-        for place, cell in enumerate(ranking.cells)
-        if ranking.slower and not (place and ranking.others[place - 1].behind)
+def test_strip_and_figure_decide_by_the_same_intervals(make_data: MakeData) -> None:
+    """ViT is the fastest, so both divide by its times."""
+    data, noise = make_data(), np.random.default_rng(0)
+    factor = {"gmlp": 1.02, "vit": 1.0, "transformer": 1.1}
+    rounds = {
+        row["cell_id"]: dict(enumerate((factor[row["model"]] * noise.normal(1.0, 0.01, 20)).tolist()))
+        for row in data.rows.to_dict("records")
     }
-    decided = [
-        (row["cell_id"], reference["cell_id"]) if point.faster else (reference["cell_id"], row["cell_id"])
-        for times, compared in zip(found.relative_times, found._compared_scopes, strict=True)
-        for line in times.lines
-        for point, (row, reference) in zip(line.points, compared.rows[line.label], strict=True)
-        if point.faster or point.slower
-    ]
-    assert len(decided) > 10
-    assert not {slower for _, slower in decided} & leading
+    found = dataclasses.replace(data, timings=Timings(rounds))
+    assert {(ranking.best, ranking.num_pairs) for ranking in found.winners} == {("vit", 3)}
+    strip = {(pair.other, ranking.group["seq_len"]): pair for ranking in found.winners for pair in ranking.others}
+    (times,) = found.relative_times
+    figure = {(line.label, point.n): point for line in times.lines for point in line.points}
+    assert len(strip) == 6
+    assert {place: (pair.ratio, pair.low, pair.high, pair.behind, pair.equal) for place, pair in strip.items()} == {
+        place: (point.ratio.estimate, point.ratio.low, point.ratio.high, point.slower, point.equal) for place, point in figure.items()
+    }
+    assert {pair.behind for pair in strip.values()} == {True, False}

@@ -15,6 +15,7 @@ import pytest
 from bench.analysis.front import Axes, CostAgainstQuality, choose_axes, front_of, task_names, trained_rows, varying_cost
 from bench.analysis.study import Study
 from bench.reading.table import SeedScores
+from bench.reading.timings import Timings
 from bench.report.charts.front import X_LABELS, draw_fronts
 from bench.report.charts.style import series_styles
 from bench.report.sections.front import json_of, notes, text_tables, write_comparison
@@ -40,7 +41,14 @@ def scores_of(data: Study, num_seeds: int = 5) -> dict[str, SeedScores]:
 
 def found_in(data: Study, x: str = "params", num_seeds: int = 5, chance: float | None = 0.1, y: str = "accuracy") -> CostAgainstQuality:
     plan = replace(data.plan, settings=replace(data.plan.settings, seeds=num_seeds))
-    return front_of(replace(data, plan=plan, scores=scores_of(data, num_seeds)), choose_axes(x, y), {"digits": chance})
+    made = replace(data, plan=plan, scores=scores_of(data, num_seeds), timings=times_of(data))
+    return front_of(made, choose_axes(x, y), {"digits": chance})
+
+
+def times_of(data: Study, num_rounds: int = 20) -> Timings:
+    """As in the rows, within 1 %."""
+    rows = data.rows.dropna(subset="latency_ms").to_dict("records")
+    return Timings({row["cell_id"]: {i: row["latency_ms"] * (0.99 + 0.001 * i) for i in range(num_rounds)} for row in rows})
 
 
 def at_budget(table: pandas.DataFrame) -> None:
@@ -215,6 +223,18 @@ def test_training_times_leave_every_membership_uncertain(data: Study, tmp_path: 
     assert any(entry["certain"] for entry in json_of([found_in(data, "latency_ms")])["front"])
     assert "wall times of single trainings" in " ".join(notes([found]))
     assert "wall times of single trainings" in write_comparison([found], tmp_path).read_text()
+
+
+def test_times_of_few_rounds_bound_nothing_and_have_their_range(data: Study, tmp_path: Path) -> None:
+    ranged = replace(data, rows=data.rows.assign(latency_min_ms=0.5, latency_max_ms=99.0))
+    plan = replace(data.plan, settings=replace(data.plan.settings, seeds=5))
+    few = replace(ranged, plan=plan, scores=scores_of(data), timings=times_of(data, num_rounds=7))
+    found = front_of(few, choose_axes("latency_ms", "accuracy"), {"digits": 0.1})
+    front = json_of([found])["front"]
+    assert {(entry["x_low"], entry["x_high"]) for entry in front} == {(0.0, None)}
+    table = dict(text_tables([found]))["Pareto front: latency_ms against accuracy"]
+    assert all(row[table.headers.index("latency_ms")].endswith(" us (500 to 99000)") for row in table.rows)
+    assert "inf" not in write_comparison([found], tmp_path).read_text().replace("infer", "")
 
 
 def test_an_unstable_latency_is_marked_and_never_certain(make_small: Callable[..., Study], tmp_path: Path) -> None:

@@ -217,6 +217,14 @@ def test_the_counts_that_were_compared_are_named(make_data: MakeData) -> None:
 
 
 @pytest.mark.usefixtures("without_figures")
+def test_a_control_of_few_rounds_has_their_range(make_data: MakeData) -> None:
+    known = {"cell": "gmlp, n = 17", "ratio": 1.002, "low": 0.99, "high": 1.014, "contains_one": True, "level": 0.999}
+    text = page_text(make_data(control={**known, "is_range": True, "num_rounds": 7}))
+    assert "ratio 1.002 (0.990 to 1.014), the range over rounds; 7 are too few for an interval at 99.9 %." in text
+    assert "It contains 1, as it should." in page_text(make_data(control=known))
+
+
+@pytest.mark.usefixtures("without_figures")
 def test_one_cell_of_a_quick_run(make_data: MakeData) -> None:
     text = page_text(make_data(models=["vit"], lengths=[17], metrics=["params", "latency"], quick=True, control=None))
     assert "quick run (3 rounds): a first impression, not for publication" in text.splitlines()[2]

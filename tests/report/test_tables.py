@@ -31,6 +31,15 @@ def test_cells_read_as_a_person_would_write_them(make_data: MakeData) -> None:
     assert first["budget"] == "250 k"
 
 
+def test_times_and_ratios_of_few_rounds_have_their_range(make_data: MakeData) -> None:
+    few = {"latency_ms": 4.2, "latency_low_ms": None, "latency_high_ms": None, "latency_min_ms": 4.1, "latency_max_ms": 4.3}
+    ratio = {"ratio": 1.42, "ratio_low": None, "ratio_high": None, "ratio_min": 1.38, "ratio_max": 1.46, "ratio_to": "vit n=17"}
+    rows = make_data(models=["gmlp"], lengths=[17]).rows.assign(**few, **ratio)
+    (line,) = as_dicts(rows_table(prepare(rows)))
+    assert line["latency"].startswith("4.2 ms (4.1 to 4.3)")
+    assert any(text.startswith("1.420 (1.380 to 1.460) x vit") for text in line.values())
+
+
 def test_only_what_varies_or_holds_values_has_a_column(make_data: MakeData) -> None:
     frame = prepare(make_data(works=[{"phase": "infer"}, {"phase": "train"}], metrics=["params", "flops"]).rows)
     headers = rows_table(frame).headers

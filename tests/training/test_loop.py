@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import time
 from collections import Counter
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from bench.progress import listening
+from bench.progress import listening, taking_turns
 from bench.spec import Recipe
 from bench.tasks import Split
 from bench.tasks._info import CLASS
@@ -296,3 +297,21 @@ def test_progress_tells_epoch_loss_and_score_and_nothing_within_the_first_second
     assert "validation" not in told[4]
     assert f"validation {result.epochs[0].validation:.3f}" in told[5]
     assert " left" not in told[-1]  # nothing is left but the scores
+
+
+def test_waiting_for_a_turn_is_no_time_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, waits = itertools.count(), 0
+    skipped = 0.0
+
+    def wait() -> float:
+        nonlocal waits, skipped
+        waits += 1
+        skipped += 1e6
+        return 1e6
+
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock) + skipped)
+    with taking_turns(wait):
+        _, result = run()
+    assert waits > len(result.epochs)
+    assert result.train_s < 1e6
+    assert max(epoch.steps_s for epoch in result.epochs) < 1e6

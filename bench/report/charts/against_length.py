@@ -44,7 +44,8 @@ def draw_relative_time(study: Study) -> FigureBlock | None:
     styles = series_styles(study.frame["label"])
     shown = [relative_lines(times, styles) for times in found]
     figure, axes = panels(len(found), [line.label for lines in shown for line in lines])
-    bounds = [bound for lines in shown for line in lines for bound in (*line.low, *line.high)]  # one scale for both panels
+    values = [value for lines in shown for line in lines for value in (*line.y, *line.low, *line.high)]
+    bounds = [value for value in values if math.isfinite(value)]  # one scale for both panels
     for times, lines, axis in zip(found, shown, axes, strict=True):
         fill_relative_panel(axis, lines, bounds)
         axis.set_title(_place(times.scope.keys))
@@ -65,11 +66,12 @@ def _shown(times: RelativeTimes) -> Sequence[RelativeLine]:
 def _how(found: Sequence[RelativeTimes]) -> str:
     """Say how the intervals of the ratios were made."""
     points = [point for times in found for line in times.lines for point in line.points]
-    num_paired = sum(point.is_paired for point in points)
-    if not num_paired:
+    num_unpaired, num_open = sum(not point.is_paired for point in points), sum(point.ratio.is_open for point in points)
+    if num_unpaired == len(points):
         return "Ratios of medians, since no rounds could be paired"
-    others = "" if num_paired == len(points) else f"; {len(points) - num_paired} without a band divide medians"
-    return f"Bands: 95 %, together for the models of one length{others}"
+    others = f"; {num_unpaired} without a band divide medians" if num_unpaired else ""
+    too_few = f"; {num_open} without a band have too few rounds for one" if num_open else ""
+    return f"Bands: 95 %, together for the models of one length{others}{too_few}"
 
 
 def fill_relative_panel(axis: Axes, lines: Sequence[Line], bounds: Sequence[float]) -> None:
@@ -99,8 +101,8 @@ def _relative_line(line: RelativeLine, style: SeriesStyle) -> Line:
         style=style,
         x=[point.n for point in line.points],
         y=[ratio.estimate for ratio in ratios],
-        low=[ratio.low for ratio in ratios],
-        high=[ratio.high for ratio in ratios],
+        low=[math.nan if ratio.is_open else ratio.low for ratio in ratios],
+        high=[math.nan if ratio.is_open else ratio.high for ratio in ratios],
     )
 
 

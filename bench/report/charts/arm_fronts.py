@@ -57,11 +57,11 @@ def front_title(front: ArmFront) -> str:
 
 
 def _draw_point(axis: Axes, line: Line, point: ArmPoint) -> None:
-    x, y, color = point.time, point.quality, line.style.color
+    (x, low, high), y, color = _drawn_time(point), point.quality, line.style.color
     axis.errorbar(
-        x.estimate,
+        x,
         y.estimate,
-        xerr=[[x.estimate - x.low], [x.high - x.estimate]],
+        xerr=[[x - low], [high - x]],
         yerr=[[max(0.0, y.estimate - y.low)], [max(0.0, y.high - y.estimate)]],
         color=color,
         marker=line.style.marker,
@@ -70,9 +70,15 @@ def _draw_point(axis: Axes, line: Line, point: ArmPoint) -> None:
     )[0].set_gid(f"series-{slug(line.label)}")
 
 
+def _drawn_time(point: ArmPoint) -> tuple[float, float, float]:
+    """Return a time with the ends of its bar, which has no width if the rounds are too few for an interval."""
+    time = point.time
+    return (time.estimate,) * 3 if time.is_open else (time.estimate, time.low, time.high)
+
+
 def _set_axes(axis: Axes, front: ArmFront) -> None:
-    low = min(point.time.low for point in front.points) / MARGIN
-    high = max(point.time.high for point in front.points) * MARGIN
+    low = min(min(_drawn_time(point)) for point in front.points) / MARGIN
+    high = max(max(_drawn_time(point)) for point in front.points) * MARGIN
     axis.set_xscale("log")
     axis.set_xlim(low, high)
     ticks = round_ticks(low, high)
@@ -91,8 +97,10 @@ def _set_axes(axis: Axes, front: ArmFront) -> None:
 
 def _caption(study: Study, drawn: Sequence[ArmFront]) -> str:
     seeds = study.plan.settings.seeds
+    is_open = any(point.time.is_open for front in drawn for point in front.points)
+    too_few = "; without a bar, the rounds are too few" if is_open else ""
     quality = f"means over {seeds} seeds with 95 % t-intervals" if seeds > 1 else "one seed"
     return (
         f"Quality from {drawn[0].part} ({quality}), time from {drawn[0].time_part} at n = {numbers.whole(drawn[0].time_seq_len)} "
-        "(95 % for all variants together). Upper left is better."
+        f"(95 % for all variants together{too_few}). Upper left is better."
     )

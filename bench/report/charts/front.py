@@ -60,6 +60,7 @@ def draw_fronts(
     `fronts`: rows and axes of each cost. The rows need `x` and `y` with their bounds, and the column of `with_front`. `chance`: score of guessing by
     task; None if unknown.
     """
+    fronts = [(without_open_times(rows), axes) for rows, axes in fronts]
     rows = fronts[0][0]
     places = list(rows.groupby(["task", "seq_len"], sort=False).groups)[:MAX_PANELS]
     names, tasks = [display_name(label) for label in set(rows["label"])], task_names(rows["task"])
@@ -79,6 +80,12 @@ def draw_fronts(
             label_ends(plot, lines)
         plot.set_title(f"{tasks[task]}, n = {n:.0f}" if len(places) > 1 and place % len(fronts) == 0 else "")
     return figure
+
+
+def without_open_times(rows: pandas.DataFrame) -> pandas.DataFrame:
+    """Return the rows without bounds of times whose rounds are too few for an interval."""
+    is_open = rows["x_high"] == math.inf
+    return rows.assign(**{name: rows[name].mask(is_open) for name in ("x_low", "x_high")})
 
 
 def _places(values: pandas.Series, limits: tuple[float, float]) -> pandas.Series:

@@ -18,6 +18,7 @@ from bench.analysis.front import QUALITIES, Axes, CostAgainstQuality, front_of, 
 from bench.analysis.relative import attentions
 from bench.analysis.series import row_values
 from bench.analysis.study import Study
+from bench.report.charts.front import without_open_times
 from bench.report.charts.lines import LABEL_POINTS, Line, label_ends, panels
 from bench.report.charts.style import INK, PAPER, SeriesStyle, display_name, series_styles, slug
 from bench.report.charts.ticks import linear_ticks, round_ticks
@@ -58,7 +59,7 @@ def draw_quality(study: Study) -> FigureBlock | None:
     if not found or not steps:
         return None
     task, recipe = (steps[0].gmlp[key] for key in ("task", "recipe"))
-    rows = found.rows[(found.rows["task"] == task) & (found.rows["recipe"] == recipe)]
+    rows = without_open_times(found.rows[(found.rows["task"] == task) & (found.rows["recipe"] == recipe)])
     steps = [step for step in steps if (step.gmlp["task"], step.gmlp["recipe"]) == (task, recipe)]
     arm_of = {cell_id: arm.name for part in study.plan.parts for arm in part.arms for cell_id in arm.cells}
     pairs = [(arm_of.get(step.gmlp["cell_id"]), arm_of.get(step.attention["cell_id"])) for step in steps]

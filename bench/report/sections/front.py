@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -197,7 +198,7 @@ def _group_entry(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _number(value: Any) -> float | None:
-    return None if numbers.is_empty(value) else float(value)
+    return None if numbers.is_empty(value) or math.isinf(value) else float(value)
 
 
 def rows_table(fronts: Fronts) -> Table:
@@ -272,7 +273,9 @@ def _difference_text(comparison: Comparison, axes: Axes) -> str:
 
 def _x_text(row: tables.Row, axes: Axes) -> str:
     if axes.x == "latency_ms":
-        text = numbers.interval_ms(row["x"], row["x_low"], row["x_high"])
+        is_range = numbers.is_empty(row["x_high"]) or math.isinf(row["x_high"])
+        low, high = (row.get("latency_min_ms"), row.get("latency_max_ms")) if is_range else (row["x_low"], row["x_high"])
+        text = numbers.interval_ms(row["x"], low, high, is_range=is_range)
         return f"{text}, unstable" if is_unstable(row, axes) else text
     if axes.x == "train_s":
         return numbers.duration(1e3 * row["x"])

@@ -88,7 +88,7 @@ def _pair_texts(pair: RankedModel, margin: float) -> tuple[str, str, str]:
     else:
         rounds = _rounds_text([pair])
         verdict = f"no difference shown: {pair.why}{f' ({rounds} would decide)' if rounds else ''}"
-    return pair.other, _ratio(pair), verdict
+    return pair.other, ratio_text(pair), verdict
 
 
 def _rounds_text(pairs: Sequence[RankedModel]) -> str:
@@ -101,8 +101,8 @@ def _rounds_text(pairs: Sequence[RankedModel]) -> str:
     return f"about {max(known)} rounds" if len(known) == len(needed) else ""
 
 
-def _ratio(pair: RankedModel) -> str:
-    return numbers.ratio(pair.ratio, pair.low, pair.high)
+def ratio_text(pair: RankedModel) -> str:
+    return numbers.ratio(pair.ratio, *pair.bounds, is_range=pair.span is not None)
 
 
 def _pair_caption(study: Study) -> str:
@@ -121,6 +121,7 @@ def _pair_caption(study: Study) -> str:
     how = (
         f"Each ratio is a Hodges-Lehmann estimate over rounds with its signed-rank interval, 95 % together for the models of one length; "
         f"{how_paired}. Slower if the interval excludes 1; equal if it lies within 1 / {bound:g} to {bound:g}. "
-        "A ratio without an interval has too few rounds, or divides two medians, since no rounds could be paired."
+        "Rounds that are too few for an interval have their range in parentheses. A ratio without either divides two medians, since no rounds "
+        "could be paired."
     )
     return f"{lead} {how} Conditions: {conditions}."

@@ -124,7 +124,7 @@ def _place_json(place: PeerPlace) -> dict[str, Any]:
 
 
 def _ratio(ratio: Interval | None) -> str:
-    return numbers.ratio(ratio.estimate, ratio.low, ratio.high) if ratio else ""
+    return numbers.ratio_interval(ratio) if ratio else ""
 
 
 def _ratio_json(ratio: Interval | None) -> dict[str, float | None]:

@@ -93,11 +93,11 @@ def estimate_text(estimate: Estimate) -> str:
 def interval_text(found: Interval, unit: str) -> str:
     """Write an interval as `+0.021 [+0.010, +0.032]`.
 
-    Exact figures and figures with an infinite bound have no brackets; exact differences keep theirs.
+    Exact figures and figures with an infinite bound have no brackets; exact differences keep theirs. A ratio of too few rounds has their range.
     """
     bounded = math.isfinite(found.high) and (found.low < found.high or unit == "difference")
     if unit == "ratio":
-        return numbers.ratio(found.estimate, *((found.low, found.high) if bounded else ()))
+        return numbers.ratio_interval(found) if bounded or found.span else numbers.ratio(found.estimate)
     text = FIGURES[unit]
     return text(found.estimate) + (f" [{text(found.low)}, {text(found.high)}]" if bounded else "")
 
@@ -133,7 +133,7 @@ def _verdict_json(verdict: Verdict) -> dict[str, Any]:
 
 
 def interval_json(found: Interval) -> dict[str, float | None]:
-    """Return estimate and bounds; infinite bounds (of one seed) become null."""
+    """Return estimate and bounds; infinite bounds (of one seed, or too few rounds) become null."""
     bounds = {"estimate": found.estimate, "low": found.low, "high": found.high}
     return {name: float(value) if math.isfinite(value) else None for name, value in bounds.items()}
 

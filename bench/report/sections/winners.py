@@ -19,6 +19,7 @@ from bench.analysis.study import Study
 from bench.analysis.unlike_sizes import unlike_in, unlike_sizes
 from bench.report.charts.style import role_of
 from bench.report.document import Block, Field, Strip
+from bench.report.sections.pairs import ratio_text
 from bench.report.sections.wording import join_names, size_note, spell_out_model
 from bench.same_size import is_one_width
 from bench.spec import NO_MATCH
@@ -298,7 +299,7 @@ def _model(label: str) -> str:
 
 
 def _detail(ranking: Ranking) -> str:
-    times = [f"{spell_out_model(pair.other)} takes {numbers.ratio(pair.ratio, pair.low, pair.high)}" for pair in ranking.others]
+    times = [f"{spell_out_model(pair.other)} takes {ratio_text(pair)}" for pair in ranking.others]
     return f"{join_names(times)} times as long as {spell_out_model(ranking.best)}"
 
 

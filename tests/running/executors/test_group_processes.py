@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -13,12 +14,15 @@ from typing import Any
 
 import pytest
 
+from bench.measure.processors import usable_processors
 from bench.planning.build import build_plan
+from bench.progress import listening
 from bench.reading.store import read_run
 from bench.running import runner
 from bench.running.executors import process
 from bench.running.executors.process import Executor, processor_s
-from bench.spec import Job, Outcome, Recipe, Settings
+from bench.spec import MEASURED, Job, Outcome, Recipe, Settings
+from models.layers.shape import Interface
 from tests.fake_executor import Silent
 from tests.made_jobs import small_job, small_model
 from tests.requested import parse_request
@@ -183,3 +187,37 @@ def test_processor_time_of_a_process_rises_with_its_work_and_ends_with_it() -> N
     with subprocess.Popen([sys.executable, "-c", ""]) as child:
         child.wait()
         assert processor_s(child.pid) is None
+
+
+@pytest.mark.skipif(len(usable_processors()) < 2, reason="needs two processors and a system that pins")
+def test_all_members_run_on_one_processor_and_the_next_round_on_another(executor: Executor) -> None:
+    places: list[tuple[int, ...]] = []
+    for repeat in range(2):
+        members = tuple(dataclasses.replace(job(ffn_width), repeat=repeat) for ffn_width in (32, 64))
+        found = {tuple(outcome.values["processors"]) for outcome in executor.run_group(members)}
+        assert len(found) == 1
+        places += found
+    assert [len(place) for place in places] == [1, 1]
+    assert places[0] != places[1]
+
+
+def training(ffn_width: int, beside: str = "") -> Job:
+    model = small_model(ffn_width=ffn_width, interface=Interface(patch_dim=64, num_classes=10))
+    return small_job("accuracy", model, work={"task": "digits"}, recipe=Recipe(epochs=2, batch_size=128), beside=beside)
+
+
+def test_trainings_take_turns_and_learn_what_they_learn_alone(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    turns: list[int] = []
+    members = at_burst(monkeypatch, lambda member, _: turns.append(member.job.cell.model.shape.ffn_width))
+    with listening(told.append):
+        together = executor.run_group((training(32, "b"), training(64, "b")))
+    assert len(members) == 2
+    assert set(turns[:2]) == {32, 64}
+    assert [outcome.status for outcome in together] == [MEASURED, MEASURED], together
+    assert all(outcome.values["took_turns"] for outcome in together)
+    alone = executor.run(training(64))
+    assert "took_turns" not in alone.values
+    assert {name: together[1].samples[name] for name in ("loss", "validation")} == {
+        name: alone.samples[name] for name in ("loss", "validation")
+    }
