@@ -100,7 +100,7 @@ See docs/decisions/0014.
 
 ONE_INTERVAL = (
     "seeds unpaired, test items paired, rounds paired; variances of seeds and items add; Student's t, degrees of freedom by Satterthwaite; "
-    "joint 95 % over all effects on one measure"
+    "joint 95 % over the effects on one measure at one place of a part"
 )
 """Pool seeds and test items, or rounds, into one interval per effect.
 

@@ -27,7 +27,7 @@ MORE_IS_BETTER = tuple(name for name in QUALITIES if not MEASURES[name].is_ratio
 class ArmPoint:
     """One arm: its time over the baseline's, and its quality.
 
-    `time`: the ratio, with bounds that hold for all effects on time together; exactly 1 for the baseline.
+    `time`: the ratio, with bounds that hold together for the effects on time at its place; exactly 1 for the baseline.
     `quality`: mean over seeds with its own bounds.
     `is_tested`: whether its quality was tested against the baseline's.
     `is_worse`: whether it is shown to be below.

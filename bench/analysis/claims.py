@@ -3,12 +3,11 @@
 Claims come from `bench.analysis.quadratic_claims` or are predictions of the plan. A judge finds the relevant intervals; `answer_of` then answers
 supported, refuted or undecided. Intervals hold jointly for the comparisons that a reader would choose from, so the correction depends on the kind:
 
-- gMLP's speed against ViT's: Bonferroni over the lengths of one scope. The claim is about every length of a scope; other scopes do not answer it.
-- Predictions: Bonferroni over all effects on one measure in the run, because a reader compares all of them.
+- gMLP's speed against ViT's: Bonferroni over the models of one length. A claim about every length of a scope holds if it holds at each.
+- Predictions: Bonferroni over the effects on one measure at one place of a part (until 2026-11-27: of the whole run).
 - Fits to n and differences in accuracy: plain 95 % intervals.
 
-The ranking (`bench.analysis.ranking`) names the fastest of many models, so it corrects for all pairs of the table. A pair may therefore be decided
-by a claim but open in the ranking.
+The ranking (`bench.analysis.ranking`) has the same intervals as the claims on speed.
 """
 
 from __future__ import annotations

@@ -83,7 +83,8 @@ class Contrast:
 class Effect:
     """The effect of one arm on one measure.
 
-    `estimate`: the difference arm - against, or the ratio arm / against. The bounds hold for all effects on the measure together (Bonferroni).
+    `estimate`: the difference arm - against, or the ratio arm / against. The bounds hold together for the effects on the
+    measure at one place of a part (Bonferroni).
     `p_adjusted`: Holm's p-value; None for counts, which are exact.
     `caveat`: why the effect is not claimed; empty if it may be.
     `spread`: the origin of the spread over seeds, `pooled over 19 variants` or `own`; empty if no seeds enter the bounds.
@@ -155,21 +156,38 @@ def contrasts_of(parts: Sequence[Part], predictions: Sequence[Prediction], rows:
 def effects_of(contrasts: Sequence[Contrast], observed: Observations) -> list[Effect]:
     """Return every measured effect.
 
-    Counts are exact. For each other measure, the family-wise error of all effects is 5 %.
+    Counts are exact. For each other measure, the family-wise error of the effects at one place of a part is 5 %.
     """
     found: list[Effect] = []
     for measure in (measure for measure in MEASURES.values() if measure.name in _ESTIMATORS):
         spreads = _spreads_of(measure, contrasts, observed)
         estimate = _ESTIMATORS[measure.name]
         estimated = [contrast for contrast in contrasts if estimate(measure, contrast, observed, spreads, LEVEL) is not None]
-        level = joint_level(LEVEL, len(estimated))
-        effects = [effect for contrast in estimated if (effect := estimate(measure, contrast, observed, spreads, level)) is not None]
-        tested = [effect.p_adjusted for effect in effects if effect.p_adjusted is not None]  # empty for counts, else one per effect
-        if tested:
-            pairs = zip(effects, holm(tested), strict=True)
-            effects = [dataclasses.replace(effect, p_adjusted=p_value, num_comparisons=len(effects)) for effect, p_value in pairs]
-        found += effects
+        families: dict[tuple[Any, ...], list[Contrast]] = {}
+        for contrast in estimated:
+            families.setdefault((contrast.part, *contrast.place.items()), []).append(contrast)
+        by_contrast: dict[tuple[Any, ...], Effect] = {}
+        for family in families.values():
+            level = joint_level(LEVEL, len(family))
+            effects = [effect for contrast in family if (effect := estimate(measure, contrast, observed, spreads, level)) is not None]
+            by_contrast |= {_key(effect.contrast): effect for effect in _adjusted(effects)}
+        found += [by_contrast[_key(contrast)] for contrast in estimated]
     return found
+
+
+def _key(contrast: Contrast) -> tuple[Any, ...]:
+    return (contrast.part, contrast.arm, contrast.against, contrast.first, contrast.second)
+
+
+def _adjusted(family: Sequence[Effect]) -> Sequence[Effect]:
+    """Return the effects of a family with Holm's p-values; counts as they are."""
+    tested = [effect.p_adjusted for effect in family if effect.p_adjusted is not None]  # empty for counts, else one per effect
+    if not tested:
+        return family
+    return [
+        dataclasses.replace(effect, p_adjusted=p_value, num_comparisons=len(family))
+        for effect, p_value in zip(family, holm(tested), strict=True)
+    ]
 
 
 def _contrasts(part: Part, arm: str, against: str, rows: Mapping[str, Mapping[str, Any]]) -> Iterator[Contrast]:

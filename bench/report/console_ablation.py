@@ -46,7 +46,7 @@ def _show_effects(effects: Sequence[Effect]) -> None:
     if not rows:
         console.print_lines("", f"No effect on quality or latency is shown{_commonest_caveat(measured)}.")
         return
-    title = "\nEffects that are shown, the largest of each pair; intervals of one measure hold together (95 %)"
+    title = "\nEffects that are shown, the largest of each pair; intervals: 95 %, together for the variants at one place"
     console.print_table(("measure", "effect", "variant", "against", "part", "where"), rows, (False, True, *[False] * 4), title=title)
     if num_more := sum(effect.shown for effect in measured) - len(rows):
         console.print_lines(f"{num_more} more on the page and in effects.json")

@@ -6,6 +6,7 @@ python -m tests.docs.hero
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 import textwrap
 from collections.abc import Mapping
@@ -50,7 +51,7 @@ def draw_hero() -> Figure:
     memory = memory_lines(rows, styles, known.plan.settings.margin)
     width, height = PANEL
     figure, (left, right) = panels(2, [line.label for line in (*ratios, *memory)], width=width, height=height, across=2, top=0.68)
-    fill_relative_panel(left, ratios, [bound for line in ratios for bound in (*line.low, *line.high)])
+    fill_relative_panel(left, ratios, [bound for line in ratios for bound in (*line.y, *line.low, *line.high) if math.isfinite(bound)])
     fill_memory_panel(right, memory)
     for axis, title in ((left, relative_title(known.relative_times, known.caveat)), (right, memory_title(rows))):
         axis.set_title(textwrap.fill(title, TITLE_CHARACTERS), pad=8)

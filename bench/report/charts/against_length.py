@@ -121,6 +121,10 @@ def relative_title(found: Sequence[RelativeTimes], caveat: str) -> str:
     labels = list(dict.fromkeys(label for label, _ in ends.values()))
     name = "gMLP" if len(labels) > 1 else display_name(labels[0])
     places = {matching: f"n = {point.n}{f' ({matching})' if len(ends) > 1 else ''}" for matching, (_, point) in ends.items()}
+    if all(point.ratio.is_open for _, point in ends.values()):
+        (ratio, place), *rest = [(_times(point.ratio.estimate), places[key]) for key, (_, point) in ends.items()]
+        more = "".join(f", {other} at {where.removeprefix('n = ')}" for other, where in rest)
+        return f"{name} ~{ratio} {reference}'s time at {place}{more}, undecided"  # too few rounds
     decided = [(_times(point.ratio.estimate), places[key]) for key, (_, point) in ends.items() if point.faster or point.slower]
     open_at = [places[key] for key, (_, point) in ends.items() if not (point.faster or point.slower)]
     if not decided:

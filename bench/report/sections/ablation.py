@@ -22,7 +22,7 @@ from bench.spec import Part
 PREDICTIONS_CAPTION = (
     "The plan states each prediction, with the size of effect that counts, before the first measurement. A prediction is supported if its whole "
     "interval lies within the predicted range, refuted if the whole interval lies outside, and undecided otherwise. Intervals hold for all effects "
-    "on one measure of this run together (Bonferroni, 95 %)."
+    "at one place of a part together (Bonferroni, 95 %)."
 )
 NO_EFFECT = "no difference shown"
 Row = Mapping[str, Any]
@@ -42,13 +42,11 @@ def effect_blocks(study: Study) -> tuple[Block, ...]:
 def _caption(part: Part, effects: Sequence[Effect], fixed: bool) -> str:
     """Describe the intervals: spread, correction, caveats."""
     estimated = [effect for effect in effects if effect.p_adjusted is not None]
-    numbers_of = {effect.measure.title: effect.num_comparisons for effect in estimated}
-    corrected = ", ".join(f"{num} of {title}" for title, num in numbers_of.items())
     spreads = ", ".join(dict.fromkeys(effect.spread for effect in estimated if effect.spread))
     caveats = "; ".join(dict.fromkeys(effect.caveat for effect in effects if effect.caveat))
     sentences = (
         f"{part.name}: every variant against {part.baseline}. Costs are ratios to it; qualities have 95 % t-intervals over seeds.",
-        f"Intervals of differences and of time ratios hold for all comparisons of this run together ({corrected})." if corrected else "",
+        "Intervals of differences and of time ratios: 95 %, together for the variants at one place." if estimated else "",
         f"Spread over seeds: {spreads}." if spreads else "",
         "The plan does not fix how spreads are estimated, so the table also has intervals from each variant's own spread."
         if spreads and not fixed
