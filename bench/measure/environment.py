@@ -27,8 +27,9 @@ BUSY_WINDOW_S = 0.5
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 TIMED_CODE = (
     *("models/**/*.py", "bench/measure/engines/**/*.py", "bench/timing_groups.py", "bench/metrics/latency.py", "bench/planning/timing.py"),
-    *(f"bench/measure/{name}.py" for name in ("allocator", "kernel_time", "kernels", "model", "step", "timer")),
-    *("bench/fork_server.py", "bench/running/executors/process.py", "bench/running/interleave.py", "bench/running/worker.py"),
+    *(f"bench/measure/{name}.py" for name in ("allocator", "kernel_time", "kernels", "model", "processors", "step", "timer")),
+    *("bench/fork_server.py", "bench/running/executors/process.py"),
+    *(f"bench/running/{name}.py" for name in ("child", "interleave", "worker")),
 )
 """Files that determine a time, relative to the folder that holds `bench`.
 

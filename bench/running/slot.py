@@ -15,8 +15,9 @@ from typing import Any
 
 from bench.measure.environment import gpu_facts, inspect_environment
 from bench.progress import listening
+from bench.running.child import die_with_parent
 from bench.running.executors import run_batch
-from bench.running.executors.process import Executor, die_with_parent
+from bench.running.executors.process import Executor
 from bench.serialize import from_json, to_json
 from bench.spec import Job
 

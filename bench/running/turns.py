@@ -19,7 +19,7 @@ from typing import Any
 
 from bench.errors import one_line
 from bench.running import worker
-from bench.running.executors.process import die_with_parent
+from bench.running.child import die_with_parent
 from bench.serialize import from_json, to_json
 from bench.spec import Job, Outcome
 

@@ -8,10 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import functools
-import gc
-import math
-import os
 import signal
 import sys
 import tempfile
@@ -26,28 +22,21 @@ from bench import catalog, fork_server
 from bench.measure.processors import kept_free, pin, processors_of
 from bench.peers.names import LIBRARIES
 from bench.peers.own_import import libraries
-from bench.progress import listening, taking_turns, tell
+from bench.progress import tell
+from bench.running.child import serve
 from bench.running.executors import Batch
 from bench.running.interleave import take_turns
 from bench.serialize import from_json, to_json
-from bench.spec import LATENCY, MEASURED, PILOT, Job, Outcome
-from bench.tasks import DATA_VARIABLES, data_variables
+from bench.spec import MEASURED, Job, Outcome
+from bench.tasks import data_variables
 
 if TYPE_CHECKING:
-    from bench.running.worker import Turns
+    pass
 
-COMPILE_CACHE = "TORCHINDUCTOR_CACHE_DIR"
-"""The environment variable for inductor's cache folder.
-
-Each timed configuration of a run has its own folder, so its pilot really compiles.
-"""
-PARENT_DEATH_SIGNAL = 1
 STOP_GRACE_S = 5.0
 UNKNOWN_EXIT_CODE = 255
 """The exit code reported for children of a dead fork server."""
 SERVER_DIED = "the fork server died"
-TRAINING_TURN_S = 0.5
-"""Time of a training's turn, many steps of a small model."""
 
 Unit = tuple[str, bool, int]
 """Key of jobs sharing a process: cell id, measured in rounds, repeat."""
@@ -153,7 +142,7 @@ class Executor:
 
         Raises ConnectionError or EOFError if there is no server to fork it.
         """
-        process, connection = fork_server.new_process(_child, self._compiled.name, data_variables())
+        process, connection = fork_server.new_process(serve, self._compiled.name, data_variables())
         return _Worker(unit=unit, process=process, connection=connection)
 
     def _end_worker(self) -> None:
@@ -317,143 +306,3 @@ def _end(process: Any) -> None:
 
 def _nothing(connection: Connection) -> None:
     """Do nothing, so that the first fork only starts the server."""
-
-
-def _child(connection: Connection, caches: str, data: dict[str, str]) -> None:
-    """Run the jobs that arrive over the connection, until it closes.
-
-    `caches`: folder for compiled code.
-    `data`: environment variables that point to the data, which may be other ones than when the server was started.
-    """
-    import dataclasses
-
-    from bench.running import worker
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
-    die_with_parent()
-    os.dup2(2, 1)  # what a model prints must not mix with a document on stdout
-    _require_prepared_server()
-    for name in DATA_VARIABLES:
-        os.environ.pop(name, None)
-    os.environ.update(data)
-    is_first = True
-    while True:
-        try:
-            data, asked_at = connection.recv()
-        except EOFError:  # no more jobs
-            return
-        start_s = time.monotonic() - asked_at  # the monotonic clock is common to all processes
-        job = from_json(Job, data)
-        if not is_first:
-            forget()
-        os.environ[COMPILE_CACHE] = compile_cache(caches, job)
-        noted = worker.prepare_process(job)
-        with listening(functools.partial(_send_message, connection, job)):
-            if job.group:
-                outcome = _run_bursts(connection, worker.Turns(job))
-            elif job.beside:
-                outcome = _train_in_turns(connection, job)
-            else:
-                outcome = worker.run_job(job)
-        outcome = dataclasses.replace(outcome, start_s=start_s if is_first else None, values={**outcome.values, **noted})
-        is_first = False
-        try:
-            connection.send(to_json(outcome))
-        except BrokenPipeError:  # the parent has died
-            return
-
-
-def _send_message(connection: Connection, job: Job, text: str) -> None:
-    """Send a message of the job; of several trainings it names the model."""
-    connection.send(f"{job.cell.model.name}: {text}" if job.beside else text)
-
-
-def _run_bursts(connection: Connection, turns: Turns) -> Outcome:
-    """Build, warm up and run bursts on request, and return the outcome.
-
-    Answers None after each of them; the caller sends the outcome.
-    """
-    turns.begin()
-    while turns.outcome is None:
-        connection.send(None)
-        if connection.recv():
-            turns.burst()
-        else:
-            turns.end()
-    return turns.outcome
-
-
-def _train_in_turns(connection: Connection, job: Job) -> Outcome:
-    """Train, and answer None at the end of each turn; the next one begins on request."""
-    import dataclasses
-
-    import torch
-
-    from bench.running import worker
-
-    ends_at, waited_s = -math.inf, 0.0
-
-    def wait() -> float:
-        nonlocal ends_at, waited_s
-        if time.monotonic() < ends_at:
-            return 0.0
-        if job.cell.workload.device == "cuda":
-            torch.cuda.synchronize()
-        began = time.monotonic()
-        connection.send(None)
-        connection.recv()
-        ends_at = time.monotonic() + TRAINING_TURN_S
-        seconds = time.monotonic() - began
-        waited_s += seconds
-        return seconds
-
-    with taking_turns(wait):
-        outcome = worker.run_job(job)
-    return dataclasses.replace(outcome, duration_s=(outcome.duration_s or 0.0) - waited_s)
-
-
-def forget() -> None:
-    """Drop leftovers of the previous job in this process.
-
-    These are compiled code, and memory kept by the GPU's allocator and by cuBLAS.
-    """
-    import torch
-
-    if "torch._inductor" in sys.modules:  # where nothing was compiled, on a GPU the reset would import it, for seconds
-        torch.compiler.reset()
-    gc.collect()
-    if torch.cuda.is_initialized():
-        from bench.measure.memory_tracker import give_back_gpu_memory
-
-        give_back_gpu_memory()
-
-
-def compile_cache(folder: str, job: Job) -> str:
-    """Return the job's cache folder for compiled code, below `folder`.
-
-    Each timed configuration has its own, which its pilot fills and its rounds read: code compiled for another one would hide the
-    compilation time. All other metrics share one.
-    """
-    return os.path.join(folder, job.cell.cell_id if job.metric in (LATENCY, PILOT) else "untimed")
-
-
-def _require_prepared_server() -> None:
-    """Raise AssertionError unless the server preloaded its modules and has one thread.
-
-    The child of a process with several threads can hang. Without /proc the number of threads is unknown and not checked.
-    """
-    if fork_server.PRELOAD[-1] not in sys.modules:
-        raise AssertionError(f"the fork server could not import {fork_server.PRELOAD[-1]}")
-    tasks = Path(f"/proc/{os.getppid()}/task")
-    with contextlib.suppress(OSError):
-        num_threads = len(list(tasks.iterdir()))
-        if num_threads != 1:
-            raise AssertionError(f"the fork server has {num_threads} threads; something preloaded starts threads at import")
-
-
-def die_with_parent() -> None:
-    """Let the kernel kill this process when its parent dies (Linux only)."""
-    import ctypes
-
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)

@@ -19,8 +19,9 @@ import pytest
 from bench import fork_server
 from bench.fork_server import PRELOAD
 from bench.progress import listening
+from bench.running.child import compile_cache, require_prepared_server
 from bench.running.executors import run_batch
-from bench.running.executors.process import Executor, _require_prepared_server, _wait, compile_cache, died
+from bench.running.executors.process import Executor, _wait, died
 from bench.spec import Job, Outcome, Recipe, Settings
 from bench.tasks import DATA_VARIABLE
 from models.layers.shape import Interface
@@ -81,15 +82,15 @@ def test_what_really_ran_is_recorded(executor: Executor, work: dict[str, object]
 def test_a_server_that_lacks_its_preload_or_has_threads_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delitem(sys.modules, PRELOAD[-1], raising=False)
     with pytest.raises(AssertionError, match="could not import"):
-        _require_prepared_server()
+        require_prepared_server()
     monkeypatch.setitem(sys.modules, PRELOAD[-1], sys)
     for thread in ("1", "2"):
         (tmp_path / thread).mkdir()
-    monkeypatch.setattr("bench.running.executors.process.Path", lambda _: tmp_path)
+    monkeypatch.setattr("bench.running.child.Path", lambda _: tmp_path)
     with pytest.raises(AssertionError, match="2 threads"):
-        _require_prepared_server()
+        require_prepared_server()
     (tmp_path / "2").rmdir()
-    _require_prepared_server()
+    require_prepared_server()
     assert os.getppid() > 0
 
 
