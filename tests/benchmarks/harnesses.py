@@ -41,7 +41,8 @@ from bench.measure.step import build_step
 from bench.planning.build import build_plan
 from bench.planning.jobs import group_jobs
 from bench.planning.timing import designed, pilots_of
-from bench.running.executors.process import Executor, die_with_parent
+from bench.running.child import die_with_parent
+from bench.running.executors.process import Executor
 from bench.spec import MEASURED, PILOT, Cell, Job, Recipe, Settings
 from tests.made_jobs import small_record
 from tests.requested import parse_request
