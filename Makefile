@@ -4,7 +4,7 @@ PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$python; break; }; done)
 INSTALLED := .venv/installed
 
-DEMO := --models gmlp,vit,transformer --seq 17,65,257 --params 300k --depth 2 --rounds 5 --task digits \
+DEMO := --models gmlp,vit,transformer --seq 17,65,257 --params 300k --depth 2 --rounds 15 --task digits \
 	--metrics params,flops,latency,memory,accuracy --accuracy-seq 17 --seeds 3
 
 PYTEST := .venv/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder

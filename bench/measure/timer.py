@@ -19,8 +19,8 @@ from bench.measure.engines import EAGER
 from bench.spec import Workload
 
 MAX_INNER_LOOP = 100_000
-WARMUP_S = {"cpu": 0.08, "cuda": 0.3}
-"""Time of the calls after the first one; on a GPU it takes as long to leave its idle clocks."""
+WARMUP_S = {"cpu": 0.04, "cuda": 0.3}
+"""Time of the calls before the first sample; on a GPU it takes as long to leave its idle clocks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Rules:
     min_samples: int = 7
     patience: float = 4.0
     max_samples: int = 1000
-    warmup_s: float = 0.08
+    warmup_s: float = 0.04
     min_warmup_calls: int = 0
 
 

@@ -20,7 +20,7 @@ from bench.spec import Job, Record
 REPEAT: Repeat = "pilot"
 COLUMNS: tuple[str, ...] = ()
 """None of its own: its compilation time is latency's `compile_s`."""
-PILOT_S, MAX_BURSTS = 0.4, 8
+PILOT_S, MAX_BURSTS = 0.25, 8
 """A pilot has as many bursts as fit this time, one at least and MAX_BURSTS at most."""
 CUDA_CONTEXT_BYTES = 600 * 2**20
 """Assumed GPU memory of a process outside its allocator.

@@ -68,7 +68,7 @@ JOB_OVERHEAD_S = {"cpu": 0.4, "cuda": 1.1}
 
 It covers fork, imports, and on CUDA the context.
 """
-PILOT_S = 0.4
+PILOT_S = 0.25
 MAX_BESIDE = 4
 """The most trainings that take turns: all are in memory together."""
 TURN_S = 0.001

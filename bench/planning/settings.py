@@ -14,7 +14,7 @@ from bench.tasks import DATA_VARIABLE, DOWNLOAD_VARIABLE
 QUICK_LIMIT_S, DEFAULT_LIMIT_S = 20.0, 60.0
 CUDA_LIMIT_S = 180.0
 """Default time limit on CUDA, because the first compilation can take minutes."""
-QUICK_SAMPLE_S, DEFAULT_SAMPLE_S = 0.25, 0.6
+QUICK_SAMPLE_S, DEFAULT_SAMPLE_S = 0.25, 0.5
 
 
 def default_threads(cores: int) -> int:

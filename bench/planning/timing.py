@@ -38,11 +38,13 @@ GROUP_LIMIT_S = 60.0
 
 A group whose block takes longer has one block.
 """
-BETWEEN_PAIRS = 0.01
-"""Standard deviation of the log-ratio between fresh pairs of pinned processes: 0.010 to 0.017 were measured (docs/decisions/0020)."""
-NOISE, LEAST_NOISE, MOST_NOISE = 0.03, 0.01, 0.08
-"""Relative standard deviation of one burst: where a pilot has too few bursts to tell, and the bounds of what it may say."""
-MIN_CHANGES = 4
+BETWEEN_PAIRS, BETWEEN_BURSTS = 0.015, 0.022
+"""Standard deviations of the log-ratio between fresh pairs of pinned processes, and of the log time of one burst.
+
+Measured in three pairs of 20 rounds, twice: 0.013 to 0.027 and 0.013 to 0.029 (docs/decisions/0020).
+"""
+NOISE_WEIGHT = 20
+"""What is known beforehand of the noise of bursts counts as much as so many changes in a pilot, which sees milliseconds alone."""
 LIMIT_SHARE = 0.5
 """Share of a job's time limit for its bursts, not for warm-up."""
 MAX_CALLS = 100_000
@@ -50,7 +52,7 @@ NORMAL_MEDIAN = 0.6745
 """Median of the absolute value of a standard normal variable."""
 FIRST_CALLS = 1.2
 """Time of a first call, in calls."""
-START_S, WARM_S = {"cpu": 0.05, "cuda": 1.0}, {"cpu": 0.08, "cuda": 0.4}
+START_S, WARM_S = {"cpu": 0.05, "cuda": 1.0}, {"cpu": 0.06, "cuda": 0.4}
 """Time to start a process, and to build and warm up a small model in it besides the first call."""
 MEMORY_SHARE = 0.8
 """Share of the available memory that a group's members may fill."""
@@ -198,11 +200,10 @@ def designed(name: str, members: Sequence[tuple[Cell, bool]], pilots: Mapping[st
 
 
 def noise_of(pilots: Sequence[Pilot]) -> float:
-    """Return the relative standard deviation of one burst, from the median change between neighbouring bursts; NOISE if there are few."""
+    """Return the standard deviation of a burst's log time: BETWEEN_BURSTS, drawn to the median change between the pilots' bursts."""
     changes = [change for pilot in pilots for change in pilot.changes]
-    if len(changes) < MIN_CHANGES:
-        return NOISE
-    return max(LEAST_NOISE, min(MOST_NOISE, statistics.median(changes) / (math.sqrt(2) * NORMAL_MEDIAN)))
+    seen = statistics.median(changes) / (math.sqrt(2) * NORMAL_MEDIAN) if changes else 0.0
+    return math.sqrt((NOISE_WEIGHT * BETWEEN_BURSTS**2 + len(changes) * seen**2) / (NOISE_WEIGHT + len(changes)))
 
 
 def setup_seconds(pilot: Pilot, device: str) -> float:

@@ -9,6 +9,7 @@ import gc
 import importlib
 import pkgutil
 
+import psutil
 import torch
 import torch._dynamo
 import torch._subclasses.fake_tensor

@@ -85,6 +85,9 @@ class RevisionMember:
     def processor_s(self) -> float | None:
         return processor_s(self._process.pid) if self._process else None
 
+    def kill(self) -> None:
+        """Do nothing: `close` ends the process at once."""
+
     def close(self) -> None:
         """Kill the process and its children."""
         if self._process is None:

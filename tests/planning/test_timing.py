@@ -10,13 +10,12 @@ import pytest
 
 from bench.planning.jobs import control_cell, groups_of, jobs
 from bench.planning.timing import (
+    BETWEEN_BURSTS,
     BETWEEN_PAIRS,
     BURST_S,
     GROUP_LIMIT_S,
     MAX_BLOCKS,
     MEMORY_SHARE,
-    MOST_NOISE,
-    NOISE,
     START_S,
     Pilot,
     TimingGroup,
@@ -64,21 +63,19 @@ def test_blocks_follow_from_the_pilot_within_their_bounds(call_s: float) -> None
         assert group.block_s == pytest.approx(2 * burst_s)
         assert group.setup_s == pytest.approx(2 * (START_S["cpu"] + 0.2))
         assert all(member.num_calls == calls_of_burst("cpu", call_s) for member in group.members)
-        best = math.ceil(math.sqrt(group.setup_s / group.block_s * 2 * NOISE**2 / BETWEEN_PAIRS**2))
+        best = math.ceil(math.sqrt(group.setup_s / group.block_s * 2) * BETWEEN_BURSTS / BETWEEN_PAIRS)
         most = min(2 * sample_s, GROUP_LIMIT_S) / group.block_s
         assert group.num_blocks == max(1, min(best, MAX_BLOCKS, math.floor(most)))
 
 
 def test_a_noisy_pilot_asks_for_more_blocks_and_a_quiet_one_for_fewer() -> None:
     plan = planned(Settings(rounds=2, sample_s=10.0, limit_s=1e9))
-    quiet, usual, noisy = (
-        designed(plan, pilots(plan, 0.02, setup_s=0.2, changes=(change,) * 4))[0].num_blocks for change in (0.001, 0.0286, 0.06)
-    )
-    assert quiet < usual < noisy
-    few = pilots(plan, 0.02, setup_s=0.2, changes=(0.5,))
-    assert designed(plan, few)[0].num_blocks == pytest.approx(usual, abs=1)  # one change of each of two members says nothing
-    assert noise_of(list(few.values())) == NOISE
-    assert noise_of([Pilot(call_s=1.0, changes=(9.0,) * 4)]) == MOST_NOISE
+    usual = BETWEEN_BURSTS * math.sqrt(2) * 0.6745  # the median change of such bursts
+    found = [designed(plan, pilots(plan, 0.002, setup_s=0.2, changes=(change,) * 7))[0].num_blocks for change in (0.0, usual, 3 * usual)]
+    assert found == sorted(set(found))
+    assert noise_of([Pilot(call_s=1.0)]) == BETWEEN_BURSTS
+    assert noise_of([Pilot(call_s=1.0, changes=(usual,) * 4)]) == pytest.approx(BETWEEN_BURSTS)
+    assert noise_of([Pilot(call_s=1.0, changes=(10 * usual,))]) < 3 * BETWEEN_BURSTS  # one change says little
 
 
 def test_fast_and_slow_cells_have_bursts_of_their_own() -> None:

@@ -97,6 +97,8 @@ class Executor:
                 return take_turns(members)
         finally:
             for member in members:
+                member.kill()
+            for member in members:
                 member.close()
 
     def _member(self, job: Job, processors: frozenset[int]) -> Any:
@@ -197,10 +199,14 @@ class _Member:
     def processor_s(self) -> float | None:
         return processor_s(self._worker.process.pid) if self._worker else None
 
-    def close(self) -> None:
-        """Kill the process: its outcome has arrived or is no longer needed."""
+    def kill(self) -> None:
+        """Begin to end the process: its outcome has arrived or is no longer needed."""
         if self._worker:
             self._worker.process.kill()
+
+    def close(self) -> None:
+        """Wait until the process has ended."""
+        if self._worker:
             self._worker.connection.close()
             _end(self._worker.process)
 
