@@ -44,8 +44,8 @@ RETRIES = (FAILED, UNSTABLE, CORRUPTED)
 TIMED_OUT = "timed_out"
 NEVER_RETRIED = (TIMED_OUT, "out_of_memory")
 """Statuses that later rounds do not retry."""
-CPU_FLOPS_PER_S = 6e10
-"""Nominal rate of one CPU thread in a timed step."""
+CPU_FLOPS_PER_S = 6.5e10
+"""Nominal rate of one CPU thread in a timed step: 65 to 71e9 on an AMD EPYC family 25 model 17; hosts differ twofold."""
 CPU_TRAINING_FLOPS_PER_S = {"fp32": 2.5e10, "bf16-autocast": 7.5e10}
 """Nominal rate of one CPU thread in a training.
 
@@ -63,7 +63,7 @@ OPERATORS_PER_BLOCK = {"infer": 10, "train": 40}
 """Operators that one block launches in a step, as counted with six blocks: 9 to 11 forward, 29 to 34 in a step, 42 in a training."""
 CUDA_LAUNCH_S = 4e-5
 """Time to launch one operator from Python, below which no eager step of small tensors falls: some 45 us in a training on an H200 (docs/gpu.md)."""
-JOB_OVERHEAD_S = {"cpu": 0.4, "cuda": 1.1}
+JOB_OVERHEAD_S = {"cpu": 0.2, "cuda": 1.1}
 """Time of a job besides its steps.
 
 It covers fork, imports, and on CUDA the context.

@@ -16,6 +16,7 @@ from bench.measure.model import generating_models
 from bench.planning.build import build_plan
 from bench.planning.check import check_plan
 from bench.planning.jobs import (
+    CPU_FLOPS_PER_S,
     CUDA_LAUNCH_S,
     JOB_OVERHEAD_S,
     TURN_S,
@@ -350,11 +351,11 @@ def job_seconds(device: str, dtype: str, metric: str = "memory") -> float:
 
 
 def test_on_cuda_a_dtype_has_its_own_rate_and_a_job_a_longer_start() -> None:
-    flops = (job_seconds("cpu", "fp32") - 0.4) * 6e10  # the rate of one thread, which was measured
+    flops = (job_seconds("cpu", "fp32") - JOB_OVERHEAD_S["cpu"]) * CPU_FLOPS_PER_S  # the rate of one thread, which was measured
     for dtype, peak in (("fp32", 67e12), ("tf32", 495e12), ("bf16", 989e12), ("bf16-autocast", 989e12)):
         assert job_seconds("cuda", dtype) == pytest.approx(JOB_OVERHEAD_S["cuda"] + flops / (0.3 * peak))
     assert job_seconds("cpu", "bf16") == job_seconds("cpu", "fp32")
-    assert job_seconds("cuda", "bf16", "params") == 0.4  # counting starts no device
+    assert job_seconds("cuda", "bf16", "params") == JOB_OVERHEAD_S["cpu"]  # counting starts no device
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
