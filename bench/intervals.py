@@ -13,6 +13,7 @@ import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 LEVEL = 0.95
 CONTROL_LEVEL = 0.999
@@ -167,10 +168,10 @@ def median_interval(samples: Sequence[float], level: float = LEVEL) -> tuple[flo
 @functools.cache
 def _median_rank(num: int, level: float) -> int:
     """Return the largest rank r with 2 P(fewer than r of `num` samples lie below the median) <= 1 - level; 0 if there is none."""
-    tail, rank = 0.5**num, 0
-    while 2 * tail <= 1 - level + ROUNDING and rank < num:
+    ways, rank, bound = 1, 0, Fraction(1 - level + ROUNDING) * 2**num  # whole numbers, since 0.5**num underflows
+    while 2 * ways <= bound and rank < num:
         rank += 1
-        tail += math.comb(num, rank) * 0.5**num
+        ways += math.comb(num, rank)
     return rank
 
 

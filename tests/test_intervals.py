@@ -62,7 +62,7 @@ def test_median_interval_covers_the_median() -> None:
     assert covered / 1000 >= 0.94
 
 
-@pytest.mark.parametrize(("num", "ranks"), [(6, (1, 6)), (7, (1, 7)), (20, (6, 15)), (100, (40, 61))])
+@pytest.mark.parametrize(("num", "ranks"), [(6, (1, 6)), (7, (1, 7)), (20, (6, 15)), (100, (40, 61)), (3000, (1446, 1555))])
 def test_a_median_lies_between_two_order_statistics(num: int, ranks: tuple[int, int]) -> None:
     """The binomial distribution by hand: of 20 samples fewer than 6 lie below the median with 2.07 %, fewer than 7 with 5.77 %."""
     assert median_interval([float(i) for i in range(num, 0, -1)]) == ranks
