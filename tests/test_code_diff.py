@@ -30,7 +30,7 @@ from tests.specimens import bench_command, copy_of_the_program, environment_of
 
 VIT = ("--models", "vit", "--seq", "17", "--width", "16", "--depth", "1", "--batch", "1", "--quick")
 REQUEST = ("--models", "gmlp", *VIT[2:])
-FORWARD = "    def forward(self, data: Tensor, valid: Tensor | None = None) -> Tensor:\n"
+FORWARD = "    def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:\n"
 
 
 @pytest.fixture
@@ -209,7 +209,7 @@ def compared(repository: Path, tmp_path: Path) -> Compared:
 
 @pytest.mark.slow
 def test_a_planted_slowness_is_found_in_dirty_code_and_the_run_is_one_that_other_commands_read(compared: Compared) -> None:
-    code, out, err = compared.run("base", ".", "--json", "--fail-if", "latency_ms>1.5", "--", *REQUEST)
+    code, out, err = compared.run("base", ".", "--json", "--fail-if", "latency_ms>1.5", "--", *REQUEST, "--rounds", "6")
     document = json.loads(out)
     (cell,) = document["cells"]
     assert (code, cell["verdict"], len(document["failing"])) == (1, "B slower", 1), err

@@ -34,7 +34,7 @@ VICTIMS = ("run", "worker", "all", "server")
 LONGEST_LIFE_S = 6.0
 MEASURED_TIMES = ("latency throughput tokens_per_s mfu first_call rss ceiling roofline num_samples page_faults num_blocks").split()
 """What no two runs have in common: columns that start so."""
-RATIOS = ("ratio", "ratio_low", "ratio_high")
+RATIOS = ("ratio", "ratio_low", "ratio_high", "ratio_min", "ratio_max")
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the worker in /proc")
 
@@ -86,7 +86,7 @@ def disturb(folder: Path, draw: random.Random) -> int:
 
 def facts(folder: Path) -> pandas.DataFrame:
     rows = rows_of(read_run(folder / "mine"))
-    assert rows.loc[rows["ratio_to"].notna(), [*RATIOS, "num_blocks"]].notna().all(axis=None)
+    assert rows.loc[rows["ratio_to"].notna(), ["ratio", "ratio_min", "ratio_max", "num_blocks"]].notna().all(axis=None)
     return rows[[column for column in rows.columns if column not in RATIOS and not column.startswith(tuple(MEASURED_TIMES))]]
 
 

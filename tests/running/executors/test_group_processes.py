@@ -159,7 +159,7 @@ def test_an_interrupt_midway_leaves_no_process_and_no_record(monkeypatch: pytest
 
     def interrupt(member: process._Member, count: int) -> None:
         rounds_begun.append(member.job.repeat)
-        if member.job.repeat == 1 and count == 2:
+        if member.job.repeat == 1 and count == 1:
             raise KeyboardInterrupt
 
     members = at_burst(monkeypatch, interrupt)
