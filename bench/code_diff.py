@@ -78,10 +78,7 @@ def diff_code(words: Sequence[str], run_command: Any, options: Options) -> None:
         console.say(f"stopped; the same command goes on in {stopped.folder}")
         raise typer.Exit(EXIT_INTERRUPTED) from None
     found = ratios_of(read_run(measured.folder), asked.cells)
-    # the whole interval is beyond the bound
-    failing = [
-        each.name for each in found if bound and each.ratio and bound.is_violated_by(each.ratio.low if bound.above else each.ratio.high)
-    ]
+    failing = [each.name for each in found if bound and each.ratio and bound.is_passed_by(each.ratio)]
     _show(found, first, second, failing, options.json)
     console.say(f"results: {measured.folder}")
     if not measured.complete:
@@ -186,11 +183,7 @@ def _show(found: Sequence[CodeRatio], first: Revision, second: Revision, failing
         cells = [{**dataclasses.asdict(each), "ratio": each.ratio and _ratio_json(each.ratio)} for each in found]
         console.print_json({"first": first.short, "second": second.short, "cells": cells, "failing": list(failing)})
         return
-    rows = []
-    for each in found:
-        rows.append(
-            (each.name, *("" if ms is None else numbers.duration(ms) for ms in each.latency_ms), _ratio_text(each.ratio), each.verdict)
-        )
+    rows = [(each.name, *map(numbers.duration, each.latency_ms), _ratio_text(each.ratio), each.verdict) for each in found]
     headers = ("configuration", f"A: {first.name}", f"B: {second.name}", "B / A", "verdict")
     console.print_table(headers, rows, (False, True, True, True, False))
     for name in failing:
@@ -203,8 +196,4 @@ def _ratio_json(ratio: Interval) -> dict[str, float | None]:
 
 
 def _ratio_text(ratio: Interval | None) -> str:
-    if ratio is None:
-        return ""
-    if ratio.span:
-        return f"{ratio.estimate:.3f} ({ratio.span[0]:.3f} to {ratio.span[1]:.3f})"
-    return f"{ratio.estimate:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
+    return numbers.ratio_interval(ratio) if ratio else ""

@@ -53,6 +53,9 @@ def facts_in(cpuinfo: str) -> dict[str, Any]:
         if value.lower() not in UNKNOWN:
             fields.setdefault(field, value)  # the first processor's: after the last one, some ARM kernels append fields that all share
     name = fields.get("model name") or platform.processor() or platform.machine()
+    family: int | str | None
+    model: int | str | None
+    stepping: int | str | None
     family, model, stepping = (_number(fields.get(field)) for field in ("cpu family", "model", "stepping"))
     if "cpu family" not in fields:
         family, model, stepping = fields.get("CPU implementer"), fields.get("CPU part"), _arm_revision(fields)
@@ -72,7 +75,7 @@ def facts_in(cpuinfo: str) -> dict[str, Any]:
     }
 
 
-def _number(text: str | None) -> int | str | None:
+def _number(text: str | None) -> int | None:
     return int(text) if text and text.isdigit() else None
 
 

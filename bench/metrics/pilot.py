@@ -14,14 +14,14 @@ from typing import Any
 
 from bench.metrics import Measurement, Repeat
 from bench.metrics.memory import available_bytes, status_bytes
-from bench.planning.timing import calls_of_burst
+from bench.planning.timing import PILOT_S, calls_of_burst
 from bench.spec import Job, Record
 
 REPEAT: Repeat = "pilot"
 COLUMNS: tuple[str, ...] = ()
 """None of its own: its compilation time is latency's `compile_s`."""
-PILOT_S, MAX_BURSTS = 0.25, 8
-"""A pilot has as many bursts as fit this time, one at least and MAX_BURSTS at most."""
+MAX_BURSTS = 8
+"""A pilot has as many bursts as fit PILOT_S, one at least and MAX_BURSTS at most."""
 CUDA_CONTEXT_BYTES = 600 * 2**20
 """Assumed GPU memory of a process outside its allocator.
 

@@ -15,7 +15,7 @@ from typing import Any
 from bench import catalog
 from bench.measure.engines import EAGER
 from bench.needs import COUNTED_METRICS, needs_task
-from bench.planning.timing import Pilot, TimingGroup, pilots_of, setup_seconds, timing_groups, uncounted_calls
+from bench.planning.timing import PILOT_S, Pilot, TimingGroup, pilots_of, setup_seconds, timing_groups, uncounted_calls
 from bench.planning.tuning import Search, Tuned
 from bench.serialize import content_id
 from bench.spec import (
@@ -68,7 +68,6 @@ JOB_OVERHEAD_S = {"cpu": 0.2, "cuda": 1.1}
 
 It covers fork, imports, and on CUDA the context.
 """
-PILOT_S = 0.25
 MAX_BESIDE = 4
 """The most trainings that take turns: all are in memory together."""
 TURN_S = 0.001
@@ -473,7 +472,7 @@ def _training_jobs(plan: Plan, metrics: Sequence[str], search: Search | None) ->
 
 
 def _side_by_side(found: Sequence[Job]) -> list[Job]:
-    """Name the trainings that may take turns, next to each other: those of one seed, task, length and budget, MAX_BESIDE at most."""
+    """Name the trainings that may take turns, next to each other: those of one seed, task and length, MAX_BESIDE at most."""
     places: dict[tuple[object, ...], list[Job]] = {}
     for job in found:
         shape = job.cell.model.shape

@@ -30,8 +30,10 @@ COLD_S = {"cpu": 0.004, "cuda": 0.005}
 On a CPU calls are slower for some 3 ms, by 0.5 to 1 ms in all, as caches fill again (docs/decisions/0020). On CUDA a context switch precedes
 the burst.
 """
-OWN_COLD_S = 0.05
-"""Calls longer than this are all counted: what is cold then adds a hundredth or two, to every member alike."""
+OWN_COLD_S = {"cpu": 0.05, "cuda": 0.5}
+"""Calls longer than this are all counted: what is cold then adds a hundredth or two, to every member alike. On a GPU that was not measured."""
+PILOT_S = 0.25
+"""Time of a pilot's bursts."""
 MAX_BLOCKS = 25
 GROUP_LIMIT_S = 60.0
 """Limit on all bursts of one group in one round.
@@ -225,4 +227,4 @@ def uncounted_calls(device: str, call_s: float) -> int:
 
     These find cold caches, or a GPU that has just switched contexts.
     """
-    return 0 if call_s > OWN_COLD_S else min(MAX_CALLS, math.ceil(COLD_S[device] / max(call_s, 1e-9)))
+    return 0 if call_s > OWN_COLD_S[device] else min(MAX_CALLS, math.ceil(COLD_S[device] / max(call_s, 1e-9)))

@@ -86,15 +86,17 @@ class RevisionMember:
         return processor_s(self._process.pid) if self._process else None
 
     def kill(self) -> None:
-        """Do nothing: `close` ends the process at once."""
+        """Begin to end the process and its children."""
+        if self._process:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Kill the process and its children."""
-        if self._process is None:
-            return
-        with self._process, contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process = None
+        """Kill the process and its children, and wait until it has ended."""
+        self.kill()
+        if self._process:
+            with self._process:
+                self._process = None
 
     def _ask(self, message: object) -> None:
         assert self._process is not None

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from bench import catalog, fork_server
 from bench.measure.processors import kept_free, pin, processors_of
@@ -29,9 +29,6 @@ from bench.running.interleave import take_turns
 from bench.serialize import from_json, to_json
 from bench.spec import MEASURED, Job, Outcome
 from bench.tasks import data_variables
-
-if TYPE_CHECKING:
-    pass
 
 STOP_GRACE_S = 5.0
 UNKNOWN_EXIT_CODE = 255
