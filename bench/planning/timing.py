@@ -43,7 +43,7 @@ A group whose block takes longer has one block.
 BETWEEN_PAIRS, BETWEEN_BURSTS = 0.015, 0.022
 """Standard deviations of the log-ratio between fresh pairs of pinned processes, and of the log time of one burst.
 
-Measured in three pairs of 20 rounds, twice: 0.013 to 0.027 and 0.013 to 0.029 (docs/decisions/0020).
+Two quiet runs of 20 rounds had 0.013 to 0.027 and, from the 0.019 to 0.041 of a ratio, 0.013 to 0.029 (docs/decisions/0020).
 """
 NOISE_WEIGHT = 20
 """What is known beforehand of the noise of bursts counts as much as so many changes in a pilot, which sees milliseconds alone."""
