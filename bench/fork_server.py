@@ -35,7 +35,26 @@ def use_libraries(names: Collection[str]) -> None:
     """Let the server import these libraries too, so that no job has to; a server that began without them is replaced."""
     if not _libraries.issuperset(names):
         _libraries.update(names)
-        forkserver._forkserver._stop()  # type: ignore[attr-defined]
+        _leave_server()
+
+
+def _leave_server() -> None:
+    """Have the next process start a server of its own; the present one ends with its last child.
+
+    multiprocessing's own way of stopping waits for that end: forever, if a child lives on.
+    """
+    server: Any = forkserver._forkserver
+    with server._lock:
+        if server._forkserver_pid is None:
+            return
+        os.close(server._forkserver_alive_fd)
+        threading.Thread(target=_reap, args=(server._forkserver_pid,), daemon=True).start()
+        server._forkserver_alive_fd = server._forkserver_address = server._forkserver_pid = None
+
+
+def _reap(pid: int) -> None:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
 
 
 def new_process(target: Any, *arguments: Any) -> tuple[Any, Connection]:

@@ -95,16 +95,22 @@ def test_a_server_that_lacks_its_preload_or_has_threads_is_refused(monkeypatch: 
 
 
 def tell_wave(connection: Connection) -> None:
+    """Say whether `wave` is imported, then live until told to end."""
     connection.send("wave" in sys.modules)
+    connection.recv()
 
 
-@pytest.mark.slow
-def test_a_server_without_a_library_is_replaced() -> None:
+def test_a_server_without_a_library_is_replaced_while_its_children_live_on() -> None:
     """Planning may start it before it is known what the models need; `wave` stands for a library."""
+    children = []
     for libraries in ((), ("wave",), ("wave",)):
         fork_server.use_libraries(libraries)
         process, connection = fork_server.new_process(tell_wave)
+        children.append((process, connection))
         assert connection.recv() == bool(libraries)
+    for process, connection in children:
+        assert process.is_alive()
+        connection.send(None)
         process.join()
 
 
