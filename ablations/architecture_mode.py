@@ -21,7 +21,7 @@ Source: arXiv 1706.03762, Sec. 3 (encoder-decoder); arXiv 1409.0473 (additive at
 Cost: an hour on one CPU thread; about ten minutes on a GPU (estimate); two minutes with --quick on a CPU.
 """
 
-from bench.questions import Ablation, Arm, Grid, Prediction
+from bench.questions import Ablation, Arm, Asked, Finding, Grid, Prediction
 
 DECODER = "metaformer+mixer=attention:causal=true+positions=sinusoidal+residual=post+activation=relu"
 REVERSE, COPY, LONGER, COST, CURVE = "reverse", "copy", "shorter to longer", "cost against n", "curve"
@@ -118,6 +118,18 @@ ABLATION = Ablation(
         ),
         Prediction(part=CURVE, arm="Nadaraya-Watson, learned", measure="score", expected="higher", because="the bandwidth fits the curve"),
         Prediction(part=CURVE, arm="Transformer encoder", measure="score", expected="higher", because="it learns the curve itself"),
+    ),
+    findings=(
+        Finding(
+            text="In reversing, against an encoder-decoder, exact sequences change by {} with an encoder and {} with a decoder.",
+            about=tuple(Asked(part=REVERSE, arm=arm, measure=EXACT) for arm in ("encoder", "decoder")),
+        ),
+        Finding(
+            text="At n = 512 one pass of the encoder takes {} the encoder-decoder's time, of the decoder {}, of the recurrent model {}.",
+            about=tuple(
+                Asked(part=COST, arm=arm, measure="latency_ms", seq_len=512) for arm in ("encoder", "decoder", "recurrent, Bahdanau")
+            ),
+        ),
     ),
     rounds=20,
     seeds=3,

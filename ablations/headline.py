@@ -17,7 +17,7 @@ Source: arXiv 2105.08050, Table 1 (gMLP-S); arXiv 2012.12877, Table 1 (DeiT-S).
 Cost: five to ten minutes on one CPU thread; about two on a GPU (estimate); a minute with --quick on a CPU.
 """
 
-from bench.questions import Ablation, Arm, Grid, Prediction
+from bench.questions import Ablation, Arm, Asked, Finding, Grid, Prediction
 
 SAME_WIDTH, SAME_PARAMETERS, PUBLISHED = "same width at every n", "same parameters", "published"
 GMLP, FUSED, EXPLICIT = "gMLP", "fused attention", "explicit attention"
@@ -81,6 +81,16 @@ ABLATION = Ablation(
             by=0.1,
             seq_len=1025,
             because="fewer multiply-adds in total, because n^2 weights reduce the width",
+        ),
+    ),
+    findings=(
+        Finding(
+            text="With one shape at every n, gMLP takes {} fused attention's time at n = 257 and {} at 4097.",
+            about=tuple(Asked(part=SAME_WIDTH, arm=GMLP, measure="latency_ms", seq_len=n) for n in (257, 4097)),
+        ),
+        Finding(
+            text="At 5M parameters and n = 1025 it takes {} fused attention's time and {} explicit attention's.",
+            about=tuple(Asked(part=SAME_PARAMETERS, arm=GMLP, against=other, measure="latency_ms") for other in ("", EXPLICIT)),
         ),
     ),
     rounds=20,

@@ -13,7 +13,7 @@ Source: arXiv 1706.03762, Sec. 3.5 and Table 3 (E); arXiv 2105.08050, Sec. 2 (gM
 Cost: half an hour on one CPU thread; about as long on a GPU (estimate); a minute with --quick on a CPU.
 """
 
-from bench.questions import Ablation, Arm, Grid, Prediction
+from bench.questions import Ablation, Arm, Asked, Finding, Grid, Prediction
 
 IMAGES, MEMORY = "digits", "copy"
 COMMON = {"depth": "2", "metrics": "params,flops,accuracy", "batch": "32"}
@@ -72,6 +72,16 @@ ABLATION = Ablation(
             against="attention, learned",
             expected="lower",
             because="nothing overfits here, so dropout only slows training",
+        ),
+    ),
+    findings=(
+        Finding(
+            text="Attention needs positions: learned ones add {} in copying and {} on digits.",
+            about=(Asked(part=MEMORY, arm="attention, learned"), Asked(part=IMAGES, arm="attention, learned")),
+        ),
+        Finding(
+            text="gMLP does not: they change its accuracy by {} in copying and {} on digits.",
+            about=tuple(Asked(part=part, arm="gMLP, learned", against="gMLP, none") for part in (MEMORY, IMAGES)),
         ),
     ),
     seeds=5,

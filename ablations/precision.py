@@ -11,7 +11,7 @@ Cost: twenty minutes on one CPU thread, with CIFAR-10 (needs --data-root); some 
 with --quick on a CPU.
 """
 
-from bench.questions import Ablation, Arm, Grid, Prediction
+from bench.questions import Ablation, Arm, Asked, Finding, Grid, Prediction
 
 PHOTOGRAPHS, DIGITS = "photographs", "digits"
 FAMILIES = {"gMLP": "gmlp", "ViT": "vit", "Transformer": "transformer"}
@@ -38,6 +38,12 @@ ABLATION = Ablation(
             because="noise of batches exceeds that of rounding",
         )
         for exact, rounded in zip(FP32, BF16, strict=True)
+    ),
+    findings=(
+        Finding(
+            text="On photographs, training in bf16 in place of fp32 changes accuracy by {} for gMLP, {} for ViT and {} for the Transformer.",
+            about=tuple(Asked(part=PHOTOGRAPHS, arm=rounded.name, against=exact.name) for exact, rounded in zip(FP32, BF16, strict=True)),
+        ),
     ),
     seeds=5,
 )

@@ -249,7 +249,7 @@ def load(*runs: str | Path | RunResult | Iterable[str | Path | RunResult]) -> pa
     One row per configuration (a cell); docs/columns.md describes the columns, which depend on the run's metrics. Runs are given
     one by one or in a list; the keys that must agree between runs are compared.
 
-    Example: bench.load("results/2026-11-23_cpu_three_families").query("seq_len == 257")[["model", "latency_ms"]]
+    Example: bench.load("results/2026-11-27_cpu_three_families").query("seq_len == 257")[["model", "latency_ms"]]
 
     Raises RequestError, a ValueError that names the file and its problem. Raises TypeError without a run.
     """
@@ -261,7 +261,7 @@ def load(*runs: str | Path | RunResult | Iterable[str | Path | RunResult]) -> pa
         for run in ((entry,) if isinstance(entry, str | Path | RunResult) or not isinstance(entry, Iterable) else entry)
     ]
     if not named:
-        raise TypeError("load needs the folder of a run, such as results/2026-11-23_cpu_three_families")
+        raise TypeError("load needs the folder of a run, such as results/2026-11-27_cpu_three_families")
     rows: pandas.DataFrame = merge.rows_of_runs(store.read_runs([_folder(run) for run in named]))
     return rows
 

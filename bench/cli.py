@@ -293,7 +293,7 @@ def site(options: Options, folder: Folder = RESULTS) -> None:
     console.say(f"site: {page} ({num_bytes(out) / 1e6:.2f} MB)")
 
 
-@command(READ, "bench compare results/2026-11-23_cpu_three_families --x params --y accuracy")
+@command(READ, "bench compare results/2026-11-27_cpu_three_families --x params --y accuracy")
 def compare(options: Options, runs: Runs) -> None:
     """Compare cost with quality: the Pareto front and the significant differences."""
     from bench.analysis.front import compare_in
@@ -363,11 +363,12 @@ def pool(options: Options, runs: Annotated[list[Path], argument("Folders of runs
 
 @command(READ, "bench check results/2026-11-20_cpu_digits")
 def check(options: Options, run: Annotated[Path, argument("Folder of a run, such as results/2026-11-20_cpu_digits.")]) -> None:
-    """Check whether the numbers of a run can be trusted.
+    """Check which numbers of a run can be trusted: times, memory, accuracy.
 
     Each finding comes with advice. Exits 1 if one is serious, 2 if the plan holds what this program would not measure.
     """
     from bench.analysis.study import findings_of
+    from bench.analysis.trust import trusted
     from bench.reading.store import read_run
 
     stored = read_run(run)
@@ -375,15 +376,20 @@ def check(options: Options, run: Annotated[Path, argument("Folder of a run, such
 
     check_plan(stored.plan, str(run), is_own_run=True, with_outside=False)
     found = findings_of(stored)
-    num = sum(f.serious for f in found)
+    verdicts = trusted(found, stored.plan.metrics)
+    is_serious = any(f.serious for f in found)
     if options.json:
-        console.print_json({"trusted": not num, "findings": [{"text": f.text, "advice": f.advice, "serious": f.serious} for f in found]})
+        texts = [{"text": f.text, "advice": f.advice, "serious": f.serious, "about": list(f.about)} for f in found]
+        console.print_json({"trusted": verdicts, "findings": texts})
     else:
         if found:
             console.print_table(("", "finding", "advice"), [("serious" if f.serious else "note", f.text, f.advice) for f in found])
-        doubt = f"do not trust these numbers as they are: {num} serious finding{'s' if num > 1 else ''}"
-        console.say(doubt if num else f"these numbers can be trusted{', with care where the notes say so' if found else ''}")
-    if num:
+        answers = {True: [name for name, good in verdicts.items() if good], False: [name for name, good in verdicts.items() if not good]}
+        care = ", with care where the notes say so" if found else ""
+        parts = [f"do not trust as they are: {', '.join(answers[False])}"] if answers[False] else []
+        parts += [f"can be trusted{care}: {', '.join(answers[True])}"] if answers[True] else []
+        console.say("; ".join(parts) or "no finding")
+    if is_serious:
         raise typer.Exit(EXIT_FAILED)
 
 

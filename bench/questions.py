@@ -91,6 +91,44 @@ class Prediction:
             raise ValueError(f"by must be zero or more, not {self.by:g}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """One effect that a finding names: of `arm` on `measure`, against the part's baseline unless `against` says otherwise.
+
+    The pair is one that the report estimates anyway: an arm and its baseline, or the two of a prediction.
+
+    `seq_len`: the length; None where the part has one.
+    `model`: the model, where a variant has several.
+    """
+
+    part: str
+    arm: str
+    against: str = ""
+    measure: str = "accuracy"
+    seq_len: int | None = None
+    model: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaysFrom:
+    """The lengths between which `arm` becomes faster than `against`, the part's baseline if empty."""
+
+    part: str
+    arm: str
+    against: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A sentence of a question's answer, with `{}` for each effect that it is `about`.
+
+    It is left out of the answer of a run that lacks one of them.
+    """
+
+    text: str
+    about: tuple[Asked | PaysFrom, ...]
+
+
 POOLED = "pooled unless one stands out"
 """Pool the seed spread of a part's arms, unless one arm differs.
 
@@ -170,6 +208,7 @@ class Ablation:
     `cpu`, `cuda`: grids of a full run on that kind of device.
     `quick`: grids of a first look, on any device.
     `predictions`: the effects that are expected.
+    `findings`: the sentences that answer the question; without one, the largest effects are named.
     `rounds`: timing rounds of a full run.
     `seeds`: training seeds of a full run.
     `sample_s`: sampling time of one latency job in a full run, in seconds.
@@ -181,6 +220,7 @@ class Ablation:
     cuda: tuple[Grid, ...]
     quick: tuple[Grid, ...]
     predictions: tuple[Prediction, ...] = ()
+    findings: tuple[Finding, ...] = ()
     rounds: int = 20
     seeds: int = 3
     sample_s: float = 1.0

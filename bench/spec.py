@@ -30,7 +30,9 @@ SCHEMA = "1.0"
 
 PHASES = ("infer", "train")
 DTYPES = ("fp32", "tf32", "bf16", "bf16-autocast")
-ATTENTION_BACKENDS = ("auto", "flash", "efficient", "cudnn", "math")
+EXPLICIT = "math"
+"""The kernel that writes the n x n scores."""
+ATTENTION_BACKENDS = ("auto", "flash", "efficient", "cudnn", EXPLICIT)
 NO_ATTENTION = "none"
 MATCH_POLICIES = ("params", "flops", "shape")
 NO_MATCH = "none"

@@ -34,7 +34,7 @@ from bench.tasks import DATA_VARIABLES
 from tests.specimens import ROOT
 
 TRAINED = ROOT / "results" / "2026-11-20_cpu_digits"
-TIMED = ROOT / "results" / "2026-11-23_cpu_three_families"
+TIMED = ROOT / "results" / "2026-11-27_cpu_three_families"
 TINY: dict[str, Any] = {"models": "vit", "seq": 17, "params": "100k", "depth": 1, "batch": 1}
 
 MODELS = st.lists(st.sampled_from(["gmlp", "vit", "gmlp+pool=mean", "transformer"]), min_size=1, max_size=3, unique=True)

@@ -343,7 +343,7 @@ def test_a_task_without_training_is_noted(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize("spoilt", ["records.jsonl", "plan.json", "environment.json"])
 @pytest.mark.parametrize("command", ["report", "check"])
 def test_a_corrupt_run_is_refused_in_one_line(spoilt: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = Path(__file__).parents[1] / "results" / "2026-11-23_cpu_three_families"
+    run = Path(__file__).parents[1] / "results" / "2026-11-27_cpu_three_families"
     for name in ("records.jsonl", "plan.json", "environment.json"):
         text = (content_of(run / name) or b"").decode()
         (tmp_path / name).write_text(text if name != spoilt else '{"schema": []}\n' + text)
@@ -607,7 +607,7 @@ def test_a_calibration_that_fails_says_so(monkeypatch: pytest.MonkeyPatch, capsy
 
 
 def test_a_run_with_an_edited_plan_is_not_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = Path(__file__).parents[1] / "results" / "2026-11-23_cpu_three_families"
+    run = Path(__file__).parents[1] / "results" / "2026-11-27_cpu_three_families"
     for name in ("records.jsonl", "plan.json", "environment.json"):
         (tmp_path / name).write_bytes(content_of(run / name) or b"")
     plan = json.loads((tmp_path / "plan.json").read_text())

@@ -5,7 +5,7 @@ supported, refuted or undecided. Intervals hold jointly for the comparisons that
 
 - gMLP's speed against ViT's: Bonferroni over the models of one length. A claim about every length of a scope holds if it holds at each.
 - Predictions: Bonferroni over the effects on one measure at one place of a part (until 2026-11-27: of the whole run).
-- Fits to n and differences in accuracy: plain 95 % intervals.
+- Local exponents and differences in accuracy: plain 95 % intervals.
 
 The ranking (`bench.analysis.ranking`) has the same intervals as the claims on speed.
 """
@@ -20,6 +20,8 @@ from typing import Any
 
 from bench.intervals import Interval
 
+COUNTED = ("params", "flops", "memory", "activation_bytes", "train_flops")
+"""Quantities of claims and predictions that have no noise."""
 SUPPORTED, REFUTED, UNDECIDED = ANSWERS = ("supported", "refuted", "undecided")
 
 
@@ -35,10 +37,8 @@ class Claim:
     `because`: why a plan predicts it.
 
     Only claims about quadratic cost have the fields below.
-    `kind`: the judge (`bench.analysis.verdicts.JUDGES`); `survives` asks whether the other answers stay the same along `axis`.
+    `kind`: the judge (`bench.analysis.quadratic_claims.JUDGES`).
     `subject`: the series to judge (`bench.analysis.evidence.is_subject`).
-    `column`: the quantity of a `bench.analysis.growth.GrowthMeasure`.
-    `axis`: the choice to vary, such as `match` or `engine`.
     """
 
     question: str
@@ -50,8 +50,6 @@ class Claim:
     because: str = ""
     kind: str = ""
     subject: str = ""
-    column: str = ""
-    axis: str = ""
 
     @property
     def timed(self) -> bool:
@@ -127,9 +125,9 @@ def answer_to_all(answers: Collection[str], *, complete: bool = True) -> str:
 def withheld(verdict: Verdict, caveat: str, *, quick: bool) -> Verdict:
     """Make an answer undecided if the run may not decide it.
 
-    A quick run decides nothing; another run with a `caveat` decides nothing timed.
+    A quick run decides nothing but counts, which are exact; another run with a `caveat` decides nothing timed.
     """
-    withholds = quick or (caveat and verdict.claim.timed)
+    withholds = (quick and verdict.claim.metric not in COUNTED) or (caveat and verdict.claim.timed)
     if not verdict.decided or not withholds:
         return verdict
     return dataclasses.replace(verdict, answer=UNDECIDED, reason=f"{caveat} Otherwise: {verdict.answer}. {verdict.reason}".strip())

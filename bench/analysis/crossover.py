@@ -17,7 +17,6 @@ import pandas
 
 from bench.analysis.evidence import ATTENTION_FAMILIES, label_of
 from bench.analysis.growth import ACTIVATIONS, LATENCY, PEAK, GrowthMeasure, samples_of
-from bench.analysis.relative import ATTENTION_MIXER
 from bench.analysis.scope import SCOPE_KEYS
 from bench.analysis.series import (
     MIN_PAIRED_ROUNDS,
@@ -33,6 +32,7 @@ from bench.analysis.series import (
     without_twins,
 )
 from bench.intervals import Interval
+from bench.reading.table import ATTENTION_MIXER
 from bench.reading.timings import Timings
 from bench.spec import Plan
 from models.layers.cost import Cost, Polynomial
@@ -50,8 +50,8 @@ SCOPES = {"blocks": "blocks", "whole model": None}
 class Crossing:
     """A length at which two costs are equal.
 
-    `n`: the estimate.
-    `low`, `high`: bounds of n; None if the measured lengths do not bound it.
+    `n`: the estimate; exact for closed forms.
+    `low`, `high`: measured lengths on either side at which the difference is significant; None without one.
     `before`, `after`: the cheaper model below and above n.
     """
 
@@ -292,8 +292,7 @@ def measured_crossovers(first: pandas.DataFrame, second: pandas.DataFrame, names
     """Find the crossings of the mean log ratio of two series.
 
     Both have the columns `n`, `round`, `value`. Between lengths, the ratio is linear in log n. Only common rounds and lengths are used, and the
-    longer of twins. The bounds of a crossing are where the pointwise 95 % band crosses zero. The band is interpolated linearly too, so it is never
-    too narrow between lengths.
+    longer of twins.
     """
     pair = log_ratios(first, second, exact=exact)
     if len(pair.lengths) < 2:
@@ -320,8 +319,8 @@ def log_ratios(first: pandas.DataFrame, second: pandas.DataFrame, *, exact: bool
 def crossovers_of(lengths: Sequence[int], ratios: Sequence[Interval], names: tuple[str, str]) -> Crossovers:
     """Return one crossing for every change of the cheaper model.
 
-    `ratios` are log ratios of first over second at rising lengths. The estimate is where the ratio crosses zero; the bounds are where the band
-    does.
+    `ratios` are log ratios of first over second at rising lengths. The bounds are the measured lengths between which the decision changes; the
+    estimate between them is interpolated, and has no interval.
 
     Before the first and after the last significant length, a change of the mean's sign is a crossing with an open end. If the mean crosses several
     times between two significant lengths, that is one crossing (the middle one), or none if the same model is cheaper at both.
@@ -329,19 +328,19 @@ def crossovers_of(lengths: Sequence[int], ratios: Sequence[Interval], names: tup
     low, middle, high = (np.array([getattr(ratio, name) for ratio in ratios]) for name in ("low", "estimate", "high"))
     significant = [place for place in range(len(lengths)) if low[place] > 0 or high[place] < 0]
     if not significant:
-        return Crossovers(none=f"none up to n = {lengths[-1]}: no difference shown between {names[0]} and {names[1]} at any length")
+        return Crossovers(none=f"none up to n = {lengths[-1]}: no significant difference between {names[0]} and {names[1]} at any length")
     crossings = []
     for i, j in pairwise(sorted({0, *significant, len(lengths) - 1})):
         if middle[i] * middle[j] < 0:
-            (before, after), (leaving, entering) = (names, (high, low)) if middle[j] > 0 else (names[::-1], (low, high))
+            before, after = names if middle[j] > 0 else names[::-1]
             zeros = [zero for k in range(i, j) if (zero := _zero(lengths, middle, k)) is not None]
-            bounds = _zero(lengths, leaving, i), _zero(lengths, entering, j - 1)
-            crossings.append(Crossing(n=zeros[len(zeros) // 2], low=bounds[0], high=bounds[1], before=before, after=after))
+            low_n, high_n = (float(lengths[place]) if place in significant else None for place in (i, j))
+            crossings.append(Crossing(n=zeros[len(zeros) // 2], low=low_n, high=high_n, before=before, after=after))
     if crossings:
         return Crossovers(crossings=tuple(crossings))
     cheaper = names[0] if (high < 0).any() else names[1]
     unclear = ", ".join(str(n) for place, n in enumerate(lengths) if place not in significant)
-    rest = f" is cheaper; no difference shown at n = {unclear}" if unclear else " is cheaper at every length"
+    rest = f" is cheaper; no significant difference at n = {unclear}" if unclear else " is cheaper at every length"
     return Crossovers(none=f"none up to n = {lengths[-1]}: {cheaper}{rest}")
 
 

@@ -10,14 +10,13 @@ from typing import Any
 
 import pandas
 
-from bench.analysis.growth import Fits
 from bench.analysis.series import Series, has_one_shape, row_values, series_of
 from bench.analysis.significance import Scores
 from bench.reading.timings import Timings
+from bench.spec import EXPLICIT
 
 ATTENTION_FAMILIES = ("vit", "transformer")
 FUSED = ("flash", "efficient", "cudnn", "overrideable")
-EXPLICIT = "math"
 WITHOUT_PAIRS = re.compile(r"kernel=fft|rank=[1-9]")
 """Options of gMLP that leave no product of all pairs of tokens: no claim about growth with n is about them."""
 MIXER = re.compile(r"mixer=(\w+)")
@@ -33,16 +32,16 @@ class Evidence:
 
     `frame`: rows by part of the plan (`bench.analysis.series.by_part`).
     `timings`: latency by cell and round.
-    `usable`: ids of the cells that may enter a fit of times.
+    `homes`: the n^2 terms of every cell (`bench.analysis.quadratic_terms.quadratic_home`).
     `scores`: scores of trained models on the test items, by cell id.
     `caveat`: why nothing timed may be decided; empty if it may.
-    `quick`: a quick run, which decides none of these claims.
+    `quick`: a quick run, which decides none of these claims but those about counts.
     `contrasts`: how many ratios of times are decided together with a cell's, by cell id.
     """
 
     frame: pandas.DataFrame
     timings: Timings
-    usable: frozenset[str]
+    homes: pandas.DataFrame
     scores: Mapping[str, Scores] = field(default_factory=dict)
     caveat: str = ""
     quick: bool = False
@@ -51,11 +50,6 @@ class Evidence:
     def series(self, subject: str) -> list[Series]:
         """Return the series of one shape that match a claim's subject."""
         return [series for series in self.shaped if _is_about(series.rows, subject)]
-
-    @functools.cached_property
-    def fits(self) -> Fits:
-        """The samples of the series and the fits to them."""
-        return Fits(self.timings, self.usable)
 
     @functools.cached_property
     def shaped(self) -> list[Series]:

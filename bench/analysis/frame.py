@@ -12,12 +12,11 @@ from typing import Any
 import pandas
 
 from bench import numbers
-from bench.analysis.evidence import EXPLICIT
 from bench.analysis.series import SERIES_KEYS, by_part, row_values
 from bench.numbers import count
 from bench.reading.roofline import COLUMNS as ROOFLINE
 from bench.same_size import is_one_width
-from bench.spec import AUTO, MEASURED, NO_ATTENTION, Part
+from bench.spec import AUTO, EXPLICIT, MEASURED, NO_ATTENTION, Part
 
 WORK_KEYS = ("device", "phase", "engine", "dtype", "batching", "task", "recipe")
 PHASE_NAMES = {"infer": "inference", "train": "training"}

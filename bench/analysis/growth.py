@@ -1,22 +1,24 @@
-"""Measure how every series of a run grows with sequence length.
-
-Each quantity gets a decomposition (a + b n + c n^2), local exponents and ratios of twin lengths.
-"""
+"""Follow every quantity of a run along n: exact polynomials of counts, local exponents and twin lengths of counts and times."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas
 
 from bench.analysis.exponents import LocalExponents, TwinRatio, local_exponents, twin_ratios
-from bench.analysis.scaling import Decomposition, QuadraticAnswer, answer_quadratic, decompose, decompose_counts
-from bench.analysis.series import Series, counted_samples, latency_samples
+from bench.analysis.series import Series, complete_rounds, counted_samples, latency_samples, lengths_of, too_few_lengths, without_twins
 from bench.reading.timings import Timings
 
-ONCE = "Measured once per configuration: a fit needs several rounds."
+ONCE = "Measured once per configuration: local exponents need several rounds."
+TOLERANCE = 0.005
+"""The largest relative distance of a count from its polynomial."""
+MIN_COUNTS = 4
+"""Fewest lengths of a polynomial: one more than it has terms, which checks it."""
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,68 +48,42 @@ WEIGHTS = GrowthMeasure(name="weights", unit="bytes", column="weight_bytes", per
 ENERGY = GrowthMeasure(name="energy per sample", unit="J", column="energy_j", divisor="batch_size", exact=False)
 FLOPS = GrowthMeasure(name="FLOPs per sample", unit="FLOPs", column="flops", per_workload=False)
 GROWTH_MEASURES = (LATENCY, ACTIVATIONS, PEAK, WEIGHTS, ENERGY, FLOPS)
-BY_COLUMN = {measure.column: measure for measure in GROWTH_MEASURES}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted:
+    """The polynomial a + b n + c n^2 of the counts at `lengths`, ascending."""
+
+    a: float
+    b: float
+    c: float
+    lengths: tuple[int, ...]
+
+    def share(self, n: int) -> float:
+        """The part of c n^2 in the count at n."""
+        return self.c * n * n / (self.a + self.b * n + self.c * n * n)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Growth:
     """The growth of one quantity over one series.
 
-    Timed fits use the usable cells only. Exponents use every timed cell, so that a kink stays visible.
+    `counted`: its polynomial; None for times, and for counts that follow none.
     """
 
     series: Series
     measure: GrowthMeasure
-    decomposition: Decomposition
+    counted: Counted | None
     exponents: LocalExponents
     twins: tuple[TwinRatio, ...]
 
-    @property
-    def answer(self) -> QuadraticAnswer:
-        """Whether the quantity is quadratic in n over the measured lengths."""
-        return answer_quadratic(self.decomposition)
 
-
-class Fits:
-    """Samples of series and fits to them, each computed once.
-
-    The report therefore shows the very fits that claims are judged on. `usable`: ids of the cells that may enter a fit of times.
-    """
-
-    def __init__(self, timings: Timings, usable: Collection[str]) -> None:
-        self._timings, self._usable = timings, usable
-        self._samples: dict[tuple[Any, ...], pandas.DataFrame] = {}
-        self._fits: dict[tuple[Any, ...], Decomposition] = {}
-
-    def samples(self, series: Series, measure: GrowthMeasure, *, usable_only: bool = False) -> pandas.DataFrame:
-        """Return the columns `n`, `round`, `value`; counts have one round."""
-        key = (series.cell_ids, measure.name, usable_only)
-        if key not in self._samples:
-            self._samples[key] = samples_of(series.kept(self._usable) if usable_only else series, measure, self._timings)
-        return self._samples[key]
-
-    def of_counts(self, series: Series, measure: GrowthMeasure) -> Decomposition:
-        """Fit exact counts (`decompose_counts`)."""
-        return self._fit(series, measure, exact=True)
-
-    def of_times(self, series: Series, measure: GrowthMeasure) -> Decomposition:
-        """Fit the times of usable cells."""
-        return self._fit(series, measure, exact=False)
-
-    def _fit(self, series: Series, measure: GrowthMeasure, *, exact: bool) -> Decomposition:
-        key = (series.cell_ids, measure.name, exact)
-        if key not in self._fits:
-            samples = self.samples(series, measure, usable_only=not exact)
-            self._fits[key] = decompose_counts(samples) if exact else decompose(samples)
-        return self._fits[key]
-
-
-def growth_of(shaped: Sequence[Series], fits: Fits) -> list[Growth]:
+def growth_of(shaped: Sequence[Series], timings: Timings) -> list[Growth]:
     """Follow every quantity with values at three or more lengths.
 
     `shaped`: series of one shape.
     """
-    found = [_growth(series, measure, fits) for measure in GROWTH_MEASURES for series in _distinct(shaped, measure)]
+    found = [_growth(series, measure, timings) for measure in GROWTH_MEASURES for series in _distinct(shaped, measure)]
     return [growth for growth in found if growth is not None]
 
 
@@ -118,19 +94,40 @@ def samples_of(series: Series, measure: GrowthMeasure, timings: Timings) -> pand
     return counted_samples(series, measure.column, measure.divisor)
 
 
-def _growth(series: Series, measure: GrowthMeasure, fits: Fits) -> Growth | None:
+def polynomial_of(samples: pandas.DataFrame) -> Counted | None:
+    """Return the polynomial of exact counts from the first length where one holds; None without one.
+
+    A memory peak is the largest of several sums; at short lengths another sum may be the largest. Least squares relative to the counts, so that
+    every length weighs the same; the terms may be negative, as with n - 1 patches.
+    """
+    lengths = without_twins(lengths_of(samples))
+    for start in range(len(lengths)):
+        series = complete_rounds(samples, lengths=lengths[start:], exact=True)
+        if not series.num_rounds or too_few_lengths(series, MIN_COUNTS):
+            return None
+        n = np.asarray(series.lengths, dtype=np.float64)
+        design = np.stack([np.ones_like(n), n, n**2], axis=1) / series.means[:, None]
+        scale = np.linalg.norm(design, axis=0)
+        terms = np.linalg.lstsq(design / scale, np.ones(len(n)), rcond=None)[0] / scale
+        parts = design * terms
+        if np.abs(parts.sum(axis=1) - 1).max() <= TOLERANCE:
+            a, b, c = np.where(np.abs(parts).max(axis=0) > ROUNDING, terms, 0.0).tolist()
+            return Counted(a=a, b=b, c=c, lengths=series.lengths)
+    return None
+
+
+def _growth(series: Series, measure: GrowthMeasure, timings: Timings) -> Growth | None:
     if measure is PEAK and series.rows["batch_size"].nunique() > 1:
         return None  # a peak per sample would be meaningless, because the weights in it do not shrink with the batch
-    samples = fits.samples(series, measure)
+    samples = samples_of(series, measure, timings)
     if samples["n"].nunique() < 3:
         return None
     if not (measure.exact or measure.timed):
-        fit, exponents = Decomposition(refused=ONCE), LocalExponents(refused=ONCE)
-        return Growth(series=series, measure=measure, decomposition=fit, exponents=exponents, twins=())
+        return Growth(series=series, measure=measure, counted=None, exponents=LocalExponents(refused=ONCE), twins=())
     return Growth(
         series=series,
         measure=measure,
-        decomposition=(fits.of_counts if measure.exact else fits.of_times)(series, measure),
+        counted=polynomial_of(samples) if measure.exact else None,
         exponents=local_exponents(samples, exact=measure.exact),
         twins=twin_ratios(samples, exact=measure.exact),
     )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from bench.intervals import LEVEL, ROUNDING, Interval, joint_level
 
-DIFFERS, NOT_SHOWN = "differs between these two occasions", "no difference shown"
+DIFFERS, NOT_SHOWN = "differs between these two occasions", "no significant difference"
 TOO_FEW, NOT_COMPARABLE = "too few rounds to decide", "not comparable"
 Readings = Mapping[int, float]
 """Latency in ms by round."""

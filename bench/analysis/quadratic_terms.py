@@ -1,6 +1,6 @@
 """Find the n^2 terms of a model, and the bytes that they hold.
 
-FLOPs come from closed forms, bytes from exact fits to counts. Builds no model.
+FLOPs come from closed forms, bytes from polynomials of counts. Builds no model.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from typing import Any
 
 import pandas
 
-from bench.analysis.growth import ACTIVATIONS, WEIGHTS, Fits
-from bench.analysis.scaling import Decomposition
-from bench.analysis.series import Series
-from bench.spec import Plan, PlannedCell
+from bench.analysis.growth import ACTIVATIONS, WEIGHTS, Counted, polynomial_of
+from bench.analysis.series import Series, counted_samples
+from bench.spec import NO_ATTENTION, Plan, PlannedCell
 from models.layers.cost import ZERO
 
 QUADRATIC = 2
@@ -45,18 +44,67 @@ def quadratic_home(plan: Plan) -> pandas.DataFrame:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FlopsGrowth:
+    """How one model's FLOPs per sample grow over its lengths.
+
+    `shortest`, `longest`: its lengths.
+    `times`: FLOPs at the longest over those at the shortest.
+    `share`: of the FLOPs at the longest, those that grow as n^2; None if they were counted at one length.
+    `has_weights`, `has_scores`: whether it multiplies by n x n weights, and whether it computes n x n numbers for every sample.
+    `attention`: the kernels of its attention, those that ran where that is known; empty without attention.
+    """
+
+    model: str
+    shortest: int
+    longest: int
+    times: float
+    share: float | None
+    has_weights: bool
+    has_scores: bool
+    attention: frozenset[str]
+
+
+def flops_growth(rows: pandas.DataFrame, homes: pandas.DataFrame) -> list[FlopsGrowth]:
+    """Return the growth of every model with FLOPs at two lengths.
+
+    `rows`: comparable ones (`bench.analysis.scope.Scope`), `homes`: of `quadratic_home`.
+    """
+    home_of = {home["cell_id"]: home for home in homes.to_dict("records")}
+    found = []
+    for model, members in rows[rows["flops"] > 0].groupby("model", sort=False):
+        first, last = members.iloc[members["place"].argmin()], members.iloc[members["place"].argmax()]
+        if first["place"] == last["place"]:
+            continue
+        home = home_of.get(last["cell_id"])
+        found.append(
+            FlopsGrowth(
+                model=str(model),
+                shortest=int(first["place"]),
+                longest=int(last["place"]),
+                times=float(last["flops"] / first["flops"]),
+                share=None if home is None else float(home["flops_share"]),
+                has_weights=bool(home is not None and home["weight_terms"]),
+                has_scores=bool(home is not None and home["activation_terms"]),
+                attention=frozenset(ran or asked for ran, asked in zip(members["attention_effective"], members["attention"], strict=True))
+                - {"", NO_ATTENTION},
+            )
+        )
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
 class HeldBytes:
     """The bytes of one series by power of n.
 
     `keys`: the shared values (`bench.analysis.series.SERIES_KEYS`).
-    `lengths`: the lengths that both polynomials were fitted to.
-    `weights`, `activations`: fits to the counted bytes, activations per sample.
+    `lengths`: the lengths of both polynomials.
+    `weights`, `activations`: of the counted bytes, activations per sample.
     """
 
     keys: Mapping[str, Any]
     lengths: tuple[int, ...]
-    weights: Decomposition
-    activations: Decomposition
+    weights: Counted
+    activations: Counted
 
     def parts(self, n: int, batch: int) -> dict[str, float]:
         """Return the bytes at `n` tokens of each part.
@@ -72,26 +120,23 @@ class HeldBytes:
         }
 
 
-def held_bytes(shaped: Sequence[Series], fits: Fits) -> list[HeldBytes]:
-    """Split the counted bytes of every series whose counts a polynomial fits.
+def held_bytes(shaped: Sequence[Series]) -> list[HeldBytes]:
+    """Split the counted bytes of every series whose counts follow a polynomial.
 
     `shaped`: series of one shape.
     """
     found = []
     for series in shaped:
-        weights, activations = fits.of_counts(series, WEIGHTS), fits.of_counts(series, ACTIVATIONS)
-        if weights.fits and activations.fits:
+        weights, activations = (polynomial_of(counted_samples(series, of.column, of.divisor)) for of in (WEIGHTS, ACTIVATIONS))
+        if weights and activations:
             lengths = tuple(n for n in activations.lengths if n in weights.lengths)
             found.append(HeldBytes(keys=series.keys, lengths=lengths, weights=weights, activations=activations))
     return found
 
 
-def _by_power(fit: Decomposition, n: int) -> tuple[float, float]:
+def _by_power(counted: Counted, n: int) -> tuple[float, float]:
     """Return the value of a + b n, and that of c n^2."""
-    assert fit.a is not None
-    assert fit.b is not None
-    assert fit.c is not None
-    return fit.a.estimate + fit.b.estimate * n, fit.c.estimate * n**QUADRATIC
+    return counted.a + counted.b * n, counted.c * n**QUADRATIC
 
 
 def _in_closed_form(plan: Plan) -> list[PlannedCell]:

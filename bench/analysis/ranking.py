@@ -106,7 +106,7 @@ def fastest_first(rows: pandas.DataFrame, keys: Sequence[str], timings: Timings)
 def rank_latency(groups: Sequence[Group], timings: Timings, contrasts: Mapping[str, int], margin: float = 0.03) -> list[Ranking]:
     """Compare the fastest model of each group with the others.
 
-    Decisions hold together for the `contrasts` of a cell (`bench.timing_groups.num_contrasts`).
+    Decisions hold together for the `contrasts` of a cell (`bench.reading.families.family_sizes`).
 
     If rounds cannot be paired the ratio is a ratio of medians. A difference is then shown if the two 95 % intervals do not overlap and both
     cells are stable. Stability matters because instability mostly affects whole rounds, and only pairing cancels it.
@@ -119,26 +119,6 @@ def rank_latency(groups: Sequence[Group], timings: Timings, contrasts: Mapping[s
         best = str(group.rows[0]["label"])
         found.append(Ranking(group=group.keys, best=best, others=others, margin=margin, num_pairs=num_pairs, cells=cells))
     return found
-
-
-def alike(rows: pandas.DataFrame, column: str, margin: float) -> list[list[str]]:
-    """Group labels of equal counts: those within the margin of a group's first at every `place`.
-
-    `column` holds numbers without noise, such as bytes.
-    """
-    found = {str(label): members.set_index("place")[column] for label, members in rows.groupby("label", sort=False)}
-    groups: list[list[str]] = []
-    for label, values in found.items():
-        same = (group for group in groups if _agree(values, found[group[0]], margin))
-        if group := next(same, None):
-            group.append(label)
-        else:
-            groups.append([label])
-    return groups
-
-
-def _agree(values: pandas.Series, others: pandas.Series, margin: float) -> bool:
-    return list(values.index) == list(others.index) and bool(((values / others).map(math.log).abs() <= math.log1p(margin)).all())
 
 
 def _fastest_first(members: Sequence[dict[str, Any]], timings: Timings) -> list[dict[str, Any]]:

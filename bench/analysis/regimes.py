@@ -12,7 +12,7 @@ the time goes to work without a ceiling, such as element-wise arithmetic; the re
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,21 +64,6 @@ def regimes(rows: pandas.DataFrame) -> pandas.DataFrame:
         achieved_bytes_per_s=moved / latency_s,
         regime_reason=pandas.Series(reasons, index=rows.index, dtype=object),
     )
-
-
-def usable_for_scaling(rows: pandas.DataFrame, in_turn: Collection[str] = ()) -> pandas.DataFrame:
-    """Return the rows whose latency can enter a fit over n.
-
-    They are measured, stable and not launch-bound. `in_turn`: ids of the cells that took turns with the other lengths of their model. These need not
-    be stable, because turns keep the ratios between lengths reliable. Without ceilings the regime is unknown, and the cell counts as not
-    launch-bound.
-    """
-    measured = _numbers(rows, "latency_ms").notna()
-    stable = pandas.Series([flag is not None and flag is not pandas.NA and flag == 1 for flag in _column(rows, "latency_stable")])
-    launch_bound = regimes(rows)["regime"] == LAUNCH
-    took_turns = pandas.Series([cell_id in in_turn for cell_id in _column(rows, "cell_id")], index=rows.index, dtype=bool)
-    reliable = stable.set_axis(rows.index).astype(bool) | took_turns
-    return rows[measured & reliable & ~launch_bound]
 
 
 def _step_flops(rows: pandas.DataFrame) -> pandas.Series:

@@ -9,18 +9,16 @@ from typing import Any
 
 import pandas
 
-from bench.analysis.evidence import EXPLICIT, FUSED, is_subject, mixes_all
+from bench.analysis.evidence import FUSED, is_subject, mixes_all
 from bench.analysis.ranking import decided
 from bench.analysis.scope import Scope, scopes_of
 from bench.analysis.series import row_values
 from bench.intervals import LEVEL, Interval, joint_level, signed_ranks
+from bench.reading.table import NOT_ATTENTION, attention_rank
 from bench.reading.timings import Timings
 from bench.same_size import is_one_width
-from bench.spec import NO_MATCH
+from bench.spec import EXPLICIT, NO_MATCH
 
-REFERENCES = ("vit", "metaformer", "transformer")
-"""Families whose fused attention others are compared with, best first."""
-ATTENTION_MIXER = "metaformer+mixer=attention"
 FIXED_SHAPE, SAME_WIDTH, SAME_PARAMETERS = "fixed shape", "same width", "same parameters"
 VARIANT = re.compile(r"-(\w+)")
 """The size of a published model, as in `gmlp-s` and `deit-s`; only equal sizes are compared."""
@@ -106,7 +104,7 @@ def compared_scopes(frame: pandas.DataFrame, places: Mapping[str, int]) -> list[
 def relative_times(compared: Sequence[ComparedScope], timings: Timings, contrasts: Mapping[str, int], margin: float) -> list[RelativeTimes]:
     """Return the times of each scope, relative to attention.
 
-    Intervals hold together for the `contrasts` of a cell (`bench.timing_groups.num_contrasts`).
+    Intervals hold together for the `contrasts` of a cell (`bench.reading.families.family_sizes`).
     """
     return [_relative(one, timings, contrasts, margin) for one in compared]
 
@@ -133,13 +131,12 @@ def main_rows(rows: pandas.DataFrame) -> pandas.DataFrame:
 def attentions(rows: pandas.DataFrame) -> dict[str, str]:
     """Return the label of the attention to compare with, by published size.
 
-    Models that are not published have size "". ViT is preferred, then attention in a plain block, then the Transformer.
+    Models that are not published have size "".
     """
     found: dict[str, tuple[int, str]] = {}
     for row in row_values(rows):
-        is_attention = row["family"] in REFERENCES and (row["family"] != "metaformer" or row["model"] == ATTENTION_MIXER)
-        if is_attention and row["attention"] != EXPLICIT:
-            rank = REFERENCES.index(row["family"]), str(row["label"])
+        rank = attention_rank(row["model"], row["family"], row["attention"]), str(row["label"])
+        if rank[0] < NOT_ATTENTION:
             found[_variant(row)] = min(found.get(_variant(row), rank), rank, key=lambda one: one[0])
     return {variant: label for variant, (_, label) in found.items()}
 

@@ -24,21 +24,23 @@ from bench.analysis.frame import cells, prepare, varying
 from bench.analysis.growth import Growth, growth_of
 from bench.analysis.peers import PeerComparison, compare_peers
 from bench.analysis.predictions import judge_prediction
-from bench.analysis.quadratic_terms import HeldBytes, held_bytes, quadratic_home
+from bench.analysis.quadratic_claims import judge
+from bench.analysis.quadratic_terms import FlopsGrowth, HeldBytes, flops_growth, held_bytes, quadratic_home
 from bench.analysis.ranking import Group, Ranking, fastest_first, rank_latency
-from bench.analysis.regimes import limits, regimes, usable_for_scaling
-from bench.analysis.relative import ComparedScope, RelativeTimes, compared_scopes, relative_times
+from bench.analysis.regimes import limits, regimes
+from bench.analysis.relative import ComparedScope, RelativeTimes, compared_scopes, main_rows, relative_times
+from bench.analysis.scope import scopes_of
 from bench.analysis.series import row_values
 from bench.analysis.trust import Finding, findings
-from bench.analysis.verdicts import judge
 from bench.planning.jobs import expected_jobs
 from bench.questions import Prediction
+from bench.reading.families import family_sizes
 from bench.reading.merge import merge_runs, rows_of_runs
 from bench.reading.store import StoredRun, superseded
 from bench.reading.table import SeedScores, control_of, is_extended, item_scores_of, times_of, trainings_of
 from bench.reading.timings import Timings
-from bench.spec import GROWTH, MEASURED, Plan, Record
-from bench.timing_groups import compared_lengths, num_contrasts
+from bench.spec import MEASURED, Plan, Record
+from bench.timing_groups import compared_lengths
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +101,7 @@ class Study:
     def caveat(self) -> str:
         """Why nothing timed may be decided; empty if it may."""
         if self.plan.settings.quick:
-            return "A quick run decides nothing: it has few rounds and short limits."
+            return "A quick run decides nothing that is timed or trained: it has few rounds and short limits."
         return ""
 
     @functools.cached_property
@@ -108,7 +110,7 @@ class Study:
         return Evidence(
             frame=self.frame,
             timings=self.timings,
-            usable=frozenset(usable_for_scaling(self.frame, self.timings.in_groups(GROWTH))["cell_id"]),
+            homes=self.quadratic_home,
             scores={cell_id: found.scores for cell_id, found in self.scores.items()},
             caveat=self.caveat,
             quick=self.plan.settings.quick,
@@ -131,7 +133,7 @@ class Study:
     @functools.cached_property
     def _contrasts(self) -> Mapping[str, int]:
         """How many ratios of times are decided together with each cell's."""
-        return num_contrasts(self.plan)
+        return family_sizes(self.plan)
 
     @functools.cached_property
     def _compared_scopes(self) -> Sequence[ComparedScope]:
@@ -157,7 +159,7 @@ class Study:
     @functools.cached_property
     def growth(self) -> Sequence[Growth]:
         """The growth of every series with n."""
-        return growth_of(self.evidence.shaped, self.evidence.fits)
+        return growth_of(self.evidence.shaped, self.timings)
 
     @functools.cached_property
     def measured_crossovers(self) -> Sequence[PairCrossing]:
@@ -180,9 +182,21 @@ class Study:
         return quadratic_home(self.plan)
 
     @functools.cached_property
+    def growth_rows(self) -> pandas.DataFrame:
+        """The rows that show how cost grows with n: of the primary scope that was timed, else of one with memory or FLOPs; empty if none."""
+        columns, places = ("latency_ms", "peak_memory_bytes", "flops"), compared_lengths(self.plan)
+        scopes = (scope for column in columns for scope in scopes_of(self.frame, column, places))
+        return main_rows(scope.rows) if (scope := next(scopes, None)) else self.frame.head(0).assign(place=0)
+
+    @functools.cached_property
+    def flops_growth(self) -> Sequence[FlopsGrowth]:
+        """How the FLOPs of `growth_rows` grow."""
+        return flops_growth(self.growth_rows, self.quadratic_home)
+
+    @functools.cached_property
     def held_bytes(self) -> Sequence[HeldBytes]:
         """The counted bytes of every series by power of n."""
-        return held_bytes(self.evidence.shaped, self.evidence.fits)
+        return held_bytes(self.evidence.shaped)
 
     @functools.cached_property
     def regimes(self) -> pandas.DataFrame:

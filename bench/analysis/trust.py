@@ -24,8 +24,8 @@ The run's own main process and the system occasionally need a core too.
 """
 MIN_PROCESSOR_SHARE = 0.95
 """The least share of its time that a job should be running."""
-MAX_PAGE_FAULTS = 1000
-"""Page faults per step above which a latency is affected.
+FAULT_MS, MAX_FAULT_SHARE = 2e-3, 0.02
+"""The time that a page fault takes, and the share of a step above which faults affect its latency.
 
 A thousand faults took one or two milliseconds in the runs examined.
 """
@@ -35,6 +35,19 @@ MAX_SHARE_OF_JOBS = 0.1
 """The share of timed jobs above which a problem is serious."""
 MIN_DRIFT_ROUNDS = 4
 """The least number of rounds to test for drift."""
+MAX_MFU = 1.25
+"""The largest share of torch's own rate of products that torch's products may reach; rates vary by some per cent within a run."""
+TIMES, MEMORY, ALL = "times", "memory", "all"
+"""What a finding may be about."""
+QUANTITIES = {
+    "params": "parameters",
+    "flops": "FLOPs",
+    "latency": TIMES,
+    "memory": MEMORY,
+    "energy": "energy",
+    "accuracy": "accuracy",
+}
+"""What each metric measures, in the words of a verdict."""
 SLOWDOWNS = {
     0x0000000000000004: "power limit",
     0x0000000000000008: "hardware slowdown",
@@ -49,16 +62,25 @@ SLOWDOWNS = {
 class Finding:
     """A reason to distrust a run, with advice.
 
-    `serious`: the run should not be trusted as it stands.
+    `serious`: what it is about should not be trusted as it stands.
+    `about`: the quantities it is about; `ALL` for everything.
     """
 
     text: str
     advice: str
     serious: bool
+    about: tuple[str, ...] = (TIMES,)
 
     @property
     def sentence(self) -> str:
         return f"{self.text}: {self.advice}"
+
+
+def trusted(found: Sequence[Finding], metrics: Sequence[str]) -> dict[str, bool]:
+    """Return whether each measured quantity can be trusted: no serious finding is about it."""
+    doubted = {about for finding in found if finding.serious for about in finding.about}
+    measured = dict.fromkeys(QUANTITIES[metric] for metric in metrics if metric in QUANTITIES)
+    return {quantity: not doubted & {quantity, ALL} for quantity in measured}
 
 
 def findings(
@@ -96,12 +118,13 @@ def findings(
         *_competition(environments),
         *_inline(environment, metrics),
         *_preempted(timed),
-        *_page_faults(timed),
+        *_page_faults(rows),
         *_timer(timed),
         *_throttled(timed),
         *_other_gpu_processes(environment),
         *_restless(timed),
         *_common_drift(timings),
+        *_too_fast(rows),
         *_extended(extended=extended),
         *_changed_host(environments),
         *(_unknown_host(environments) if "latency" in metrics else ()),
@@ -112,7 +135,8 @@ def findings(
 
 def _missing(num_missing: int) -> Iterator[Finding]:
     if num_missing:
-        yield Finding(text=f"{num_missing} jobs were not run", advice="finish the run: bench run --resume, with its folder", serious=True)
+        advice = "finish the run: bench run --resume, with its folder"
+        yield Finding(text=f"{num_missing} jobs were not run", advice=advice, serious=True, about=(ALL,))
 
 
 def _control(control: Mapping[str, Any] | None) -> Iterator[Finding]:
@@ -155,6 +179,7 @@ def _incomplete(rows: pd.DataFrame) -> Iterator[Finding]:
             text=f"{num} of {len(rows)} configurations were not fully measured",
             advice="see the column reason",
             serious=False,
+            about=(ALL,),
         )
 
 
@@ -185,6 +210,7 @@ def _inline(environment: Mapping[str, Any], metrics: Sequence[str]) -> Iterator[
             text="all jobs ran in one process (--on inline), so each may affect memory and caches of the next",
             advice="use this for debugging only; measure with --on process",
             serious=True,
+            about=(TIMES, MEMORY),
         )
 
 
@@ -205,19 +231,23 @@ def _preempted(timed: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
         )
 
 
-def _page_faults(timed: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Report memory that is fetched from the system at every step.
+def _page_faults(rows: pd.DataFrame) -> Iterator[Finding]:
+    """Report latencies whose steps take memory from the system, by the medians over rounds.
 
     The allocator keeps memory, so the faults come from the first steps, which weigh most if long steps leave few samples.
     """
-    known = [faults for values in timed if (faults := values.get("page_faults")) is not None]
-    many = [faults for faults in known if faults > MAX_PAGE_FAULTS]
-    if many:
+    if not {"page_faults", "latency_ms"} <= set(rows):
+        return
+    known = rows[rows["page_faults"].notna() & rows["latency_ms"].gt(0)]
+    shares = FAULT_MS * known["page_faults"].astype(float) / known["latency_ms"]
+    many = known[shares > MAX_FAULT_SHARE]
+    if len(many):
+        most = known.loc[shares.idxmax()]
         yield Finding(
-            text=f"{len(many)} of {len(known)} timed jobs took more than {MAX_PAGE_FAULTS:,} pages from the system at every step "
-            f"(most: {max(many):,.0f})",
+            text=f"{len(many)} of {len(known)} latencies hold more than {MAX_FAULT_SHARE:.0%} of taking pages from the system "
+            f"(most: {most['model']} n={most['seq_len']}, up to {min(1.0, shares.max()):.0%})",
             advice="the allocator keeps memory, so the faults come from the first steps; see the column page_faults",
-            serious=len(many) > MAX_SHARE_OF_JOBS * len(known),
+            serious=len(many) > max(1.0, MAX_SHARE_OF_JOBS * len(known)),
         )
 
 
@@ -288,6 +318,22 @@ def _common_drift(timings: Sequence[Timings]) -> Iterator[Finding]:
             )
 
 
+def _too_fast(rows: pd.DataFrame) -> Iterator[Finding]:
+    """Report times below what the FLOPs allow on this device: some of the work was not done, or it was counted wrong."""
+    if not {"mfu", "engine"} <= set(rows):
+        return
+    fast = rows[rows["engine"].eq("eager") & rows["mfu"].gt(MAX_MFU)]
+    if len(fast):
+        most = fast.loc[fast["mfu"].idxmax()]
+        yield Finding(
+            text=f"{len(fast)} of {len(rows)} latencies are shorter than their FLOPs allow on this device "
+            f"(most: {most['model']} n={most['seq_len']}, {most['mfu']:.1f} times the rate of matrix products)",
+            advice="part of the work was left out, or its FLOPs are counted wrong; look at the model",
+            serious=True,
+            about=(TIMES, "FLOPs"),
+        )
+
+
 def _changed_host(environments: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     """Report ceilings that changed during a run or differ between runs.
 
@@ -332,9 +378,15 @@ def _code(environment: Mapping[str, Any]) -> Iterator[Finding]:
             text="the code differed from its git revision",
             advice="commit before measuring results to publish",
             serious=False,
+            about=(ALL,),
         )
 
 
 def _quick(rows: pd.DataFrame) -> Iterator[Finding]:
     if len(rows) and bool(rows["quick"].any()):
-        yield Finding(text="this was a quick run", advice="measure without --quick before drawing conclusions", serious=False)
+        yield Finding(
+            text="this was a quick run",
+            advice="measure without --quick before drawing conclusions",
+            serious=False,
+            about=(TIMES, "accuracy"),
+        )

@@ -21,7 +21,7 @@ from bench.measure.model import is_counted, is_stepwise
 from bench.measure.step import attention_backend
 from bench.peers import own_import
 from bench.planning.values import MAX_SIZE
-from bench.spec import Cell, Plan, RequestError
+from bench.spec import EXPLICIT, Cell, Plan, RequestError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ def peak_bytes(cell: Cell) -> int:
     """
     work = cell.workload
     device = work.device if torch.cuda.is_available() else "cpu"
-    attention = work.attention if device == work.device or work.attention == "math" else "auto"
+    attention = work.attention if device == work.device or work.attention == EXPLICIT else "auto"
     try:
         with attention_backend(attention):
             found = own_import.ask(cell.model.digest, predicted_counts, _with(cell, device=device))

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from bench import catalog
 from bench.files import write_atomically, write_text
 from bench.intervals import CONTROL_LEVEL, LEVEL, joint_level
+from bench.reading.families import family_sizes
 from bench.reading.roofline import COLUMNS as ROOFLINE
 from bench.reading.roofline import roofline_of, step_flops
 from bench.reading.store import StoredRun, collector_off
@@ -27,6 +28,7 @@ from bench.reading.timings import CONTROL_MARK, Timings, home_groups, ratio_colu
 from bench.spec import (
     ACCURACY,
     COMPARE,
+    EXPLICIT,
     MEASURED,
     MS_PER_S,
     PILOT,
@@ -38,7 +40,7 @@ from bench.spec import (
     is_trained,
     recipe_changes,
 )
-from bench.timing_groups import cell_groups, num_contrasts, timed_cells
+from bench.timing_groups import cell_groups, timed_cells
 
 IDENTITY = (
     "cell_id model family seq_len batch_size phase engine dtype device attention task recipe match sizing budget budget_error status reason quick "
@@ -53,6 +55,10 @@ Source: Chowdhery et al., PaLM, 2022, appendix B.
 WITH_ROOFLINE = {"latency", "ceiling"}
 """The metrics needed for the roofline columns."""
 UNMEASURED = "unmeasured"
+ATTENTION = ("vit", "metaformer", "transformer")
+"""Families whose fused attention others are compared with, best first."""
+NOT_ATTENTION = len(ATTENTION)
+ATTENTION_MIXER = "metaformer+mixer=attention"
 ROWS, TIMES, TRAININGS = "rows", "times", "trainings"
 
 
@@ -121,17 +127,27 @@ def trainings_of(plan: Plan, records: Iterable[Record]) -> dict[str, list[Record
     return {p.cell.cell_id: sorted(by_cell.get(p.cell.cell_id, ()), key=lambda record: record.repeat) for p in plan.cells}
 
 
+def attention_rank(model: str, family: str, kernel: str) -> int:
+    """Return how well a model serves as the attention that others are compared with: the lower, the better.
+
+    ViT is preferred, then attention in a plain block, then the Transformer; explicit attention and models without attention come last.
+    """
+    is_attention = family in ATTENTION and (family != "metaformer" or model == ATTENTION_MIXER)
+    return ATTENTION.index(family) if is_attention and kernel != EXPLICIT else NOT_ATTENTION
+
+
 def references_of(plan: Plan) -> dict[str, str]:
     """Map each cell id to its reference, the denominator of its `ratio`.
 
-    Among the cells of equal budget that it is compared with, the reference is the part's baseline, else the first in the plan. References
-    themselves are not in the map.
+    Among the cells of equal budget that it is compared with, the reference is the part's baseline, else attention (`attention_rank`), else the
+    first in the plan. References themselves are not in the map.
     """
     baselines = {cell_id for part in plan.parts for arm in part.arms if arm.name == part.baseline for cell_id in arm.cells}
+    ranks = {p.cell.cell_id: attention_rank(p.cell.model.name, p.cell.model.family, p.cell.workload.attention) for p in plan.cells}
     budgets = {planned.cell.cell_id: planned.sizing.budget for planned in plan.cells}
     found: dict[str, str] = {}
     for cells in (cells for name, cells in cell_groups(timed_cells(plan), plan) if name.startswith(COMPARE)):
-        ids = sorted((cell.cell_id for cell in cells), key=lambda cell_id: cell_id not in baselines)
+        ids = sorted((cell.cell_id for cell in cells), key=lambda cell_id: (cell_id not in baselines, ranks[cell_id]))
         for cell_id in ids:
             reference = next(other for other in ids if budgets[other] == budgets[cell_id])  # itself if there is no other
             if reference != cell_id:
@@ -140,7 +156,7 @@ def references_of(plan: Plan) -> dict[str, str]:
 
 
 def _ratios(run: StoredRun) -> dict[str, dict[str, Any]]:
-    timings, labels, contrasts = times_of(run), _labels(run.plan), num_contrasts(run.plan)
+    timings, labels, contrasts = times_of(run), _labels(run.plan), family_sizes(run.plan)
     return {
         cell_id: ratio_columns(cell_id, reference, labels[reference], timings, joint_level(LEVEL, contrasts.get(cell_id, 1)))
         for cell_id, reference in references_of(run.plan).items()

@@ -77,10 +77,6 @@ class Timings(Mapping[str, Mapping[int, float]]):
         """Return whether the cells took turns in at least one round."""
         return bool(self._common_sessions(cell_ids))
 
-    def in_groups(self, kind: str) -> set[str]:
-        """Return the cells timed in a group whose name starts with `kind`."""
-        return {cell_id for cell_id, sessions in self._sessions.items() if any(group.startswith(kind) for group, _ in sessions)}
-
     def num_blocks(self, cell_ids: Sequence[str]) -> int | None:
         """Return the number of blocks in which the cells took turns.
 

@@ -44,9 +44,9 @@ def _show_effects(effects: Sequence[Effect]) -> None:
     kinds = [[effect for effect in largest.values() if _is_quality(effect) is kind] for kind in (True, False)]
     rows = [_row(effect) for kind in kinds for effect in kind[:MAX_SHOWN]]
     if not rows:
-        console.print_lines("", f"No effect on quality or latency is shown{_commonest_caveat(measured)}.")
+        console.print_lines("", f"No effect on quality or latency is significant{_commonest_caveat(measured)}.")
         return
-    title = "\nEffects that are shown, the largest of each pair; intervals: 95 %, together for the variants at one place"
+    title = "\nSignificant effects, the largest of each pair; intervals: 95 %, together for the variants at one place"
     console.print_table(("measure", "effect", "variant", "against", "part", "where"), rows, (False, True, *[False] * 4), title=title)
     if num_more := sum(effect.shown for effect in measured) - len(rows):
         console.print_lines(f"{num_more} more on the page and in effects.json")

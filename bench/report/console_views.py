@@ -66,7 +66,7 @@ def show_run(study: Study, folder: Path, as_json: bool) -> None:
     if study.plan.question:
         show_ablation(study.plan.question, study)
     else:
-        table = summary_table(study.cells)
+        table = summary_table(study.cells.sort_values("seq_len", kind="stable"))
         console.print_table(table.headers, table.rows, table.numeric)
         if any(text.startswith(UNSTABLE) for row in table.rows for text in row):
             console.print_lines(f"{UNSTABLE} unstable: the rounds drift, or the interval is wider than {MAX_STABLE_WIDTH:.0%}")
@@ -83,7 +83,7 @@ def show_answer(study: Study) -> None:
 def show_comparison(fronts: Fronts, folder: Path, as_json: bool) -> Path:
     """Print and write cost against quality in a run, or in several as one; return the page's path.
 
-    Prints the front, the significant differences and the trained models, as text or as one JSON document. Writes the page, which has every table
+    Prints the answer, then the trained models and their differences, as text or as one JSON document. Writes the page, which has every table
     whole, and its figure into `folder`.
     """
     from bench.report.sections.front import json_of, notes, text_tables
@@ -91,11 +91,11 @@ def show_comparison(fronts: Fronts, folder: Path, as_json: bool) -> Path:
     if as_json:
         console.print_json(json_of(fronts))
     else:
+        console.print_lines(*notes(fronts))
         for title, table in text_tables(fronts):
             shown = table.rows[:MAX_COMPARISONS]
             more = f" ({len(shown)} of {len(table.rows)}; the page has all)" if len(shown) < len(table.rows) else ""
             console.print_table(table.headers, shown, table.numeric, title=f"\n{title}{more}")
-        console.print_lines("", *notes(fronts))
     return write_comparison(fronts, folder)
 
 

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 from matplotlib.figure import Figure
 from PIL import Image
 
-from bench.report.charts.style import GRID, INK, PAPER
+from bench.report.charts.style import BLUE, GRID, INK, PAPER
 from bench.report.document import Document, FigureBlock
 
 NUM_COLORS, NUM_HEATMAP_COLORS = 64, 256
@@ -23,7 +23,7 @@ NUM_COLORS, NUM_HEATMAP_COLORS = 64, 256
 DATELESS: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "png": {}}
 
 SVG, LINK = "http://www.w3.org/2000/svg", "{http://www.w3.org/1999/xlink}href"
-THEME = {INK: "var(--ink)", GRID: "var(--line)", PAPER: "var(--page)"}
+THEME = {INK: "var(--ink)", GRID: "var(--line)", PAPER: "var(--page)", BLUE: "var(--fused)"}
 """The colours that follow the page's theme, each by its own in the figure."""
 NUMBER = re.compile(r"-?\d+\.\d{3,}")
 NOT_DRAWN = ("metadata", "style")

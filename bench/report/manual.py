@@ -124,6 +124,20 @@ def build(
         raise RequestError(f"MkDocs warns of the manual: {warned.messages[0]}", "correct the page")
 
 
+def opening(repository: Path, known: set[str], runs: Mapping[str, str]) -> str:
+    """Return README's first lines, up to its second heading, as HTML for the index of the site; `known`, `runs`: see `adapted`."""
+    from markdown import markdown  # type: ignore[import-untyped]
+
+    text = (repository / README).read_text(encoding="utf-8").partition("\n## ")[0]
+
+    def to_page(link: re.Match[str]) -> str:
+        place, mark, anchor = link["target"].partition("#")
+        return f"[{link['text']}]({address(place) if place.endswith('.md') else place}{mark}{anchor})"
+
+    html: str = markdown(LINK.sub(to_page, adapted(text, README, repository, known=known, runs=runs)))
+    return html
+
+
 def adapted(markdown: str, page: str, repository: Path, *, known: set[str], runs: Mapping[str, str]) -> str:
     """Return a page's Markdown for the site.
 

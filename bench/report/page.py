@@ -11,7 +11,7 @@ from typing import Any
 from bench import numbers
 from bench.analysis.frame import constant_work, incomplete, unstable, varying
 from bench.analysis.study import Study
-from bench.analysis.verdicts import lacks_data
+from bench.analysis.trust import ALL
 from bench.report import tables
 from bench.report.charts.figures import draw_figures
 from bench.report.document import (
@@ -41,6 +41,7 @@ from bench.report.sections.roofline import limit_blocks
 from bench.report.sections.search import search_blocks
 from bench.report.sections.trained import weights_blocks
 from bench.report.sections.verdicts import claim_lines
+from bench.report.sections.wording import join_names
 
 MAX_FIGURES, MAX_CLAIMS = 3, 80
 """Figures and claims of report.md."""
@@ -49,9 +50,8 @@ VECTORS = {"avx512": "AVX-512", "avx2": "AVX2", "sve": "SVE", "asimd": "NEON"}
 """Vector instructions by flag, the widest first."""
 CLAIMS_CAPTION = (
     "Each claim was written before it was tested, with the results that would support or refute it (see verdicts.json). Undecided means that the "
-    "data cannot say. Explicit attention stores the n x n scores; fused attention is torch's choice of kernel. Each verdict comes from one "
-    "condition, chosen by rule and not by outcome: inference, eager, fixed batch. A claim about speed allows for the lengths of its condition only, "
-    "so it may decide a ratio that is open among all ratios of this page."
+    "data cannot say. FLOPs, weights and bytes are exact. Explicit attention stores the n x n scores; fused attention is torch's choice of kernel. "
+    "Each verdict comes from one condition, chosen by rule and not by outcome: inference, eager, fixed batch."
 )
 NO_CELLS = Paragraph(text="The plan holds no configurations.")
 
@@ -117,7 +117,7 @@ def brief(document: Document) -> Document:
         if not any(isinstance(block, ExplorerBlock) for block in section.blocks)
     ]
     sections += [Section(title=section.title, blocks=blocks) for section in claims if (blocks := _first_claims(section.blocks))]
-    pointer = f"report.html, beside this file, has an explorer, every row to sort and filter, and: {rest}. table.csv holds all columns."
+    pointer = f"bench report writes report.html beside this file. It has an explorer, every row to sort and filter, and: {rest}."
     return Document(
         title=document.title,
         subtitle=document.subtitle,
@@ -136,18 +136,14 @@ def _first_claims(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
 def _claims(study: Study) -> tuple[Block, ...]:
     """Return the predictions, then the claims on quadratic cost.
 
-    A run with its own predictions shows the latter only if one of them is decided. Claims without data are folded.
+    A run with its own predictions shows the latter only if one of them is decided.
     """
     blocks: list[Block] = []
     if study.prediction_verdicts:
         blocks += [Claims(items=claim_lines(study.prediction_verdicts)), Paragraph(text=PREDICTIONS_CAPTION)]
     if not study.prediction_verdicts or any(verdict.decided for verdict in study.verdicts):
-        absent = claim_lines([verdict for verdict in study.verdicts if lacks_data(verdict, study.frame)])
-        others = [other for verdict in study.verdicts for other in verdict.others if not lacks_data(other, study.frame)]
-        present = claim_lines([verdict for verdict in study.verdicts if not lacks_data(verdict, study.frame)])
-        blocks += [Claims(items=present), Paragraph(text=CLAIMS_CAPTION)] if present else []
-        needs = "1 claim needs" if len(absent) == 1 else f"{len(absent)} claims need"
-        blocks += [Claims(items=absent, title=f"{needs} data that this run does not have")] if absent else []
+        others = [other for verdict in study.verdicts for other in verdict.others]
+        blocks += [Claims(items=claim_lines(study.verdicts)), Paragraph(text=CLAIMS_CAPTION)] if study.verdicts else []
         blocks += [Claims(items=claim_lines(others), title=f"The same claims in other conditions ({len(others)})")] if others else []
     return tuple(blocks)
 
@@ -187,11 +183,12 @@ def machine_name(facts: Mapping[str, Any]) -> str:
 
 def _warning(study: Study) -> str:
     """Return the gravest reason to distrust the run, on one line; "" without one."""
-    serious = [finding.text for finding in study.findings if finding.serious]
+    serious = [finding for finding in study.findings if finding.serious]
     if not serious:
         return ""
-    text = serious[0].partition(" (")[0] if len(serious[0]) > MAX_WARNING else serious[0]
-    return f"Read with care: {text} (see Can this machine be trusted?)."
+    text = serious[0].text.partition(" (")[0] if len(serious[0].text) > MAX_WARNING else serious[0].text
+    what = "" if ALL in serious[0].about else f" {join_names(serious[0].about)}"
+    return f"Read{what} with care: {text} (see Can this machine be trusted?)."
 
 
 def _trust(study: Study) -> tuple[Block, ...]:
@@ -223,12 +220,14 @@ def _all_rows(study: Study) -> tuple[Block, ...]:
         return (NO_CELLS,)
     counted = frame.loc[frame["flops"].notna(), "flops_agree"]
     agreeing = f" The FLOP counts ({counters(frame)}) agree in {sum(flag is True for flag in counted)} of {_plural(len(counted), 'configuration')}."
+    table, same = tables.without_constants(tables.rows_table(frame), keep=("model", "n", "status", "cell_id"))
     caption = (
-        f"Conditions: {constant_work(frame)}. Brackets hold 95 % intervals, over rounds for times and over seeds for scores. FLOPs count the "
-        "forward pass of one sample; latency is the time of the whole batch; size error compares the matched quantity with its target."
+        f"Conditions: {constant_work(frame)}{f'; in every row: {same}' if same else ''}. "
+        "Brackets hold 95 % intervals, over rounds for times and over seeds for scores. FLOPs count the forward pass of one sample; latency is the "
+        "time of the whole batch; size error compares the matched quantity with its target."
         f"{agreeing if len(counted) else ''} To test differences in quality, use bench compare."
     )
-    return (TableBlock(table=tables.rows_table(frame), caption=caption, anchor=CELLS_ANCHOR),)
+    return (TableBlock(table=table, caption=caption, anchor=CELLS_ANCHOR),)
 
 
 def _problems(study: Study) -> tuple[Block, ...]:

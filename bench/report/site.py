@@ -7,6 +7,8 @@ import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from markupsafe import Markup
+
 from bench.files import write_text, writing
 from bench.report import manual
 from bench.report.all_runs import explorer_of
@@ -23,13 +25,14 @@ PLACES = {INDEX: "Runs", EXPLORER: "Explorer"}
 def write_site(results: Path, out: Path, repository: Path) -> Path:
     """Write the site of all runs into a folder; return its index.
 
-    `repository`: holds README.md and docs/; without them, as in an installed package, the site has no manual and no reports.
+    `repository`: holds README.md and docs/; without them, as in an installed package, and for runs of another folder than its results/, the site
+    has no manual and no reports.
 
     A site that the folder holds is replaced, but for files whose names begin with a dot. Raises RequestError if the folder holds anything else or
     cannot be written, if the runs cannot be read, if MkDocs warns of a page, or if MkDocs is missing.
     """
     _require_own(out)
-    with_manual = manual.is_in(repository)
+    with_manual = manual.is_in(repository) and results.resolve() == (repository / "results").resolve()
     if with_manual:
         manual.require_mkdocs()
     runs = list(entries_of(results))
@@ -37,8 +40,10 @@ def write_site(results: Path, out: Path, repository: Path) -> Path:
     data = explorer_of(explored)
     sources = manual.sources_of(repository, [results / entry.report for entry in entries]) if with_manual else {}
     places = {**PLACES, **(manual.PLACES if with_manual else {})}
+    addresses = {entry.name: f"{INDEX}#{entry.name}" for entry in entries}
+    opening = manual.opening(repository, {*sources, INDEX, EXPLORER}, addresses) if with_manual else ""
     pages = {
-        INDEX: _index(entries, sources, [entry.name for entry, _ in explored] if data else [], places),
+        INDEX: _index(entries, sources, [entry.name for entry, _ in explored] if data else [], places, opening),
         EXPLORER: template("site/explorer.html").render(data=data, base_url=".", places=places, here=EXPLORER),
         STYLE: source("page.css") + source("site.css"),
     }
@@ -47,7 +52,7 @@ def write_site(results: Path, out: Path, repository: Path) -> Path:
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as folder:
             built = Path(folder)
             if with_manual:
-                manual.build(repository, built, sources, pages, {entry.name: f"{INDEX}#{entry.name}" for entry in entries}, places)
+                manual.build(repository, built, sources, pages, addresses, places)
             for name, text in pages.items():
                 write_text(built / name, text)
             _replace(out, built)
@@ -59,7 +64,7 @@ def num_bytes(site: Path) -> int:
     return sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
 
 
-def _index(entries: Sequence[Entry], sources: Collection[str], explored: Collection[str], places: Mapping[str, str]) -> str:
+def _index(entries: Sequence[Entry], sources: Collection[str], explored: Collection[str], places: Mapping[str, str], opening: str) -> str:
     newest = sorted(entries, key=lambda entry: entry.name, reverse=True)
     pages = {entry.name: manual.report_page(entry.report) for entry in newest}
     return template("site/index.html").render(
@@ -67,6 +72,7 @@ def _index(entries: Sequence[Entry], sources: Collection[str], explored: Collect
         superseded=[entry for entry in newest if entry.superseded_by and not entry.part],
         reports={name: manual.address(page) for name, page in pages.items() if page in sources},
         explored=explored,
+        opening=Markup(opening),
         base_url=".",
         places=places,
         here=INDEX,

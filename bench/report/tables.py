@@ -5,7 +5,7 @@ A `Column` turns a row of the prepared frame into text; each table chooses its c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -194,6 +194,22 @@ def rows_table(frame: pandas.DataFrame) -> Table:
         *(STATUS, plain("cell_id")),
     )
     return table(frame, columns, keep=("model", "n", "status"))
+
+
+def without_constants(found: Table, keep: Collection[str] = ()) -> tuple[Table, str]:
+    """Return the table without columns that have one text in all of several rows, and what they say: `depth 2, rounds 20`."""
+    constant = {i for i, header in enumerate(found.headers) if header not in keep and len({row[i] for row in found.rows}) == 1}
+    if len(found.rows) < 2 or not constant:
+        return found, ""
+    kept = [i for i in range(len(found.headers)) if i not in constant]
+    slim = Table(
+        headers=tuple(found.headers[i] for i in kept),
+        numeric=tuple(found.numeric[i] for i in kept),
+        rows=tuple(tuple(row[i] for i in kept) for row in found.rows),
+        keys=tuple(tuple(keys[i] for i in kept) for keys in found.keys),
+        badges=tuple(found.badges[i] for i in kept) if found.badges else (),
+    )
+    return slim, ", ".join(f"{found.headers[i]} {found.rows[0][i]}" for i in sorted(constant))
 
 
 def summary_table(frame: pandas.DataFrame) -> Table:

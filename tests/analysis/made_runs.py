@@ -48,8 +48,12 @@ class Made:
         return {**identity, **shared, **sizes, **work, **{name: cost(n) for name, cost in self.costs.items()}, **self.others}
 
 
+def _share(cost: Cost | None, n: int) -> float:
+    return 0.1 * n * n / quadratic(n) if cost is quadratic else 0.0
+
+
 def evidence(*made: Made, rounds: int = ROUNDS, noise: float = NOISE, seed: int = 0, **fields: Any) -> Evidence:
-    """All cells usable; every latency once per round, with noise of its own and a common one of 10 % per round."""
+    """Every latency once per round, with noise of its own and a common one of 10 % per round; closed forms as the costs say."""
     rows = [row for place, series in enumerate(made) for row in series.rows(place)]
     generator = np.random.default_rng(seed)
     common = np.exp(0.1 * generator.standard_normal(rounds))
@@ -62,7 +66,18 @@ def evidence(*made: Made, rounds: int = ROUNDS, noise: float = NOISE, seed: int 
     values: dict[str, Any] = {
         "frame": frame,
         "timings": timings_of_rounds(pandas.DataFrame(timed, columns=["cell_id", "round", "latency_ms"])),
-        "usable": frozenset(frame["cell_id"]),
+        "homes": pandas.DataFrame(
+            [
+                {
+                    "cell_id": row["cell_id"],
+                    "seq_len": row["seq_len"],
+                    "flops_share": _share(series.costs.get("flops"), row["seq_len"]),
+                    "weights_coefficient": 0.1 if series.costs.get("weight_bytes") is quadratic else 0.0,
+                }
+                for place, series in enumerate(made)
+                for row in series.rows(place)
+            ]
+        ),
     }
     return Evidence(**{**values, **fields})
 

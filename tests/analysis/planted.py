@@ -28,9 +28,3 @@ def noisy(rng: np.random.Generator, costs: Array, *, rounds: int = ROUNDS, commo
     """Independent relative noise for each length and round, and a factor that slows a whole round."""
     slow = 1 + common * rng.standard_normal((rounds, 1))
     return costs * slow * (1 + noise * rng.standard_normal((rounds, len(costs))))
-
-
-def drawn_terms(rng: np.random.Generator, *, quadratic: bool) -> tuple[float, float, float]:
-    """Terms of any size: linear overtakes constant anywhere from n = 1 to 10,000, quadratic overtakes linear from 10 to 100,000."""
-    unit = 10.0 ** rng.uniform(-3, 3)
-    return unit * 10.0 ** rng.uniform(0, 4), unit, unit / 10.0 ** rng.uniform(1, 5) if quadratic else 0.0

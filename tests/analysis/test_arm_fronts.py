@@ -60,7 +60,7 @@ def test_every_trained_length_is_set_against_the_longest_time() -> None:
         ("recall", 256, "time", 4096),
     ]
     assert {point.arm: point.time.estimate for point in found[1].points} == {"attention": 1.0, "linear": 0.3, "window": 0.1, "gating": 0.7}
-    assert [point.arm for point in found[0].points if point.is_worse] == []  # nothing is shown at n = 64
+    assert [point.arm for point in found[0].points if point.is_worse] == []  # nothing is significant at n = 64
     assert [point.arm for point in found[1].points if point.is_worse] == ["window"]
     linear = found[1].points[1].quality
     assert [linear.estimate, linear.low, linear.high, linear.num] == pytest.approx([0.97, 0.95, 0.99, 3])
@@ -89,15 +89,15 @@ def test_without_the_baseline_there_is_nothing_to_compare_with() -> None:
 
 def test_the_title_names_the_fastest_that_is_not_worse() -> None:
     of_time, of_quality = "attention at n = 4096", "recall at n = 256"
-    assert front_title(fronts()[1]) == f"linear takes 0.30× the time of {of_time}, and is not shown worse in {of_quality}"
+    assert front_title(fronts()[1]) == f"linear takes 0.30× the time of {of_time}, and is not significantly worse in {of_quality}"
     slower = [effect("time", arm, 4096, "latency_ms", 1.5) for arm in ARMS[1:]]
-    assert front_title(fronts(slower)[1]) == f"No variant is shown to be faster than {of_time}"
+    assert front_title(fronts(slower)[1]) == f"No variant is significantly faster than {of_time}"
     untested = [dataclasses.replace(found, caveat="one seed") for found in SCORES]
     (_, front) = arm_fronts(PARTS, ROWS, [*TIMES, *untested])
     assert front_title(front) == f"Quality in {of_quality} against time at n = 4096; differences in quality are not tested"
     worse = [effect("recall", arm, 256, "accuracy", -0.5) for arm in ARMS[1:]]
     (_, front) = arm_fronts(PARTS, ROWS, [*TIMES, *worse])
-    assert front_title(front) == f"Every variant shown to be faster than {of_time} is worse in {of_quality}"
+    assert front_title(front) == f"Every variant significantly faster than {of_time} is worse in {of_quality}"
 
 
 def test_a_variant_that_is_not_shown_faster_is_not_named() -> None:
@@ -106,4 +106,4 @@ def test_a_variant_that_is_not_shown_faster_is_not_named() -> None:
     front = ArmFront(
         part="recall", seq_len=64, quality="accuracy", time_part="time", time_seq_len=4096, baseline="attention", points=(point,)
     )
-    assert front_title(front).startswith("No variant is shown to be faster")
+    assert front_title(front).startswith("No variant is significantly faster")

@@ -46,7 +46,7 @@ def test_runs_are_listed_within_a_type_and_one_version_of_the_timed_code(tmp_pat
     plan = planned(seq="17", rounds=3)
     hosts = [("x", "w1", 1.0), ("y", "w1", 2.0), ("x", "w1", 4.0), ("x", "w2", 3.0)]
     runs = [
-        read_run(stored(tmp_path / str(i), plan, i, slower={"vit": slower}, cpu_type=kind, work_version=version))
+        read_run(stored(tmp_path / str(i), plan, i, slower={"gmlp": slower}, cpu_type=kind, work_version=version))
         for i, (kind, version, slower) in enumerate(hosts)
     ]
     found = pool_runs(runs).rows
@@ -57,9 +57,9 @@ def test_runs_are_listed_within_a_type_and_one_version_of_the_timed_code(tmp_pat
 
 def test_the_planted_ratio_is_listed_for_every_type(tmp_path: Path) -> None:
     plan = planned(seq="17,65")
-    runs = [read_run(stored(tmp_path / kind, plan, i, slower={"vit": 1.5}, cpu_type=kind)) for i, kind in enumerate(HOSTS)]
+    runs = [read_run(stored(tmp_path / kind, plan, i, slower={"gmlp": 1.5}, cpu_type=kind)) for i, kind in enumerate(HOSTS)]
     found = pool_runs(runs)
-    assert [(row.comparison, row.host.type) for row in found.rows] == [(f"vit / gmlp, n = {n}", kind) for n in (17, 65) for kind in HOSTS]
+    assert [(row.comparison, row.host.type) for row in found.rows] == [(f"gmlp / vit, n = {n}", kind) for n in (17, 65) for kind in HOSTS]
     assert all(estimates(row) == pytest.approx([1.5], rel=0.02) for row in found.rows)
     assert found.notes == ()
 
@@ -91,21 +91,21 @@ def test_a_ratio_that_a_run_lacks_is_named(tmp_path: Path) -> None:
     ]
     found = pool_runs(runs)
     assert [row.host.type for row in found.rows] == [*"abcd", *"acd"]
-    assert found.notes == ("vit / gmlp, n = 65 has no ratio in b.",)
+    assert found.notes == ("gmlp / vit, n = 65 has no ratio in b.",)
 
 
-def test_the_reference_is_the_first_cell_of_equal_workload(tmp_path: Path) -> None:
+def test_the_reference_is_the_attention_of_equal_workload(tmp_path: Path) -> None:
     runs = two_runs(tmp_path, planned(seq="17", batch="1,4", attention="auto,math"))
     assert [row.comparison for row in pool_runs(runs).rows] == [
-        f"vit ({kernel}) / gmlp, n = 17, batch {batch}" for batch in (1, 4) for kernel in ("auto", "math")
+        f"{name} / vit (auto), n = 17, batch {batch}" for batch in (1, 4) for name in ("gmlp", "vit (math)")
     ]
 
 
 def test_cells_with_other_answers_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = two_runs(tmp_path, planned(seq="17", models="gmlp,vit,transformer"))
     prepare = frame.prepare
-    monkeypatch.setattr("bench.analysis.study.prepare", lambda rows, parts: prepare(rows, parts).assign(equal=[None, False, True]))
-    assert [row.comparison for row in pool_runs(runs).rows] == ["transformer / gmlp, n = 17"]
+    monkeypatch.setattr("bench.analysis.study.prepare", lambda rows, parts: prepare(rows, parts).assign(equal=[False, None, True]))
+    assert [row.comparison for row in pool_runs(runs).rows] == ["transformer / vit, n = 17"]
 
 
 def test_names_tell_what_differs_once(tmp_path: Path) -> None:

@@ -158,10 +158,11 @@ def test_a_doubtful_effect_decides_nothing_and_says_why() -> None:
     assert mixed.answer == REFUTED
 
 
-def test_a_quick_run_decides_nothing_at_all() -> None:
-    for measure, bounds in (("accuracy", SURE), ("latency_ms", (1.1, 1.2)), ("params", (1.5, 1.5))):
+def test_a_quick_run_decides_nothing_but_counts() -> None:
+    for measure, bounds in (("accuracy", SURE), ("latency_ms", (1.1, 1.2))):
         outcome = judged(predicted("higher", measure=measure), effect(*bounds, measure=measure), caveat=QUICK, quick=True)
         assert (outcome.answer, outcome.reason) == (UNDECIDED, f"{QUICK} Otherwise: supported.")
+    assert judged(predicted("higher", measure="params"), effect(1.5, 1.5, measure="params"), caveat=QUICK, quick=True).answer == SUPPORTED
     assert judged(predicted("higher"), effect(*OPEN), caveat=QUICK, quick=True).reason == ""
 
 

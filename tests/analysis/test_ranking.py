@@ -9,7 +9,7 @@ import pandas
 import pytest
 from scipy import stats
 
-from bench.analysis.ranking import MAX_ROUNDS, RankedModel, Ranking, alike, decided, fastest_first, rank_latency, rounds_needed
+from bench.analysis.ranking import MAX_ROUNDS, RankedModel, Ranking, decided, fastest_first, rank_latency, rounds_needed
 from bench.intervals import LEVEL, Interval, joint_level, signed_ranks
 from bench.reading.timings import Timings
 from bench.report.sections.pairs import _pair_texts
@@ -84,7 +84,7 @@ def test_rounds_without_a_difference_show_none(num: int, why: str) -> None:
 def test_too_few_rounds_have_their_range_in_text() -> None:
     pair = only_pair(timed({"vit": (1.5, 0.01)}, num_rounds=3))
     assert not pair.shown
-    assert _pair_texts(pair, 0.03) == ("vit", "1.500 (1.485 to 1.515)", "no difference shown: 3 rounds are too few")
+    assert _pair_texts(pair, 0.03) == ("vit", "1.500 (1.485 to 1.515)", "no significant difference: 3 rounds are too few")
 
 
 def test_groups_are_never_mixed_and_unmeasured_cells_do_not_compete() -> None:
@@ -223,12 +223,12 @@ def test_who_is_faster_by_rounds_though_slower_by_medians_is_not_shown_to_be_slo
         ({"vit": (1.5, 0.001)}, "gMLP 1.50×"),
         ({"vit": (1.0, 0.001)}, "equal within 3 %"),
         ({"vit": (1.0, 0.001), "x": (1.5, 0.001)}, "gMLP = ViT 1.50×"),
-        ({"vit": (1.02, 0.05), "x": (1.02, 0.05)}, "not shown"),
+        ({"vit": (1.02, 0.05), "x": (1.02, 0.05)}, "not significant"),
         ({"vit": (1.02, 0.05), "y": (1.5, 0.001)}, "gMLP or ViT 1.50×"),
         ({"vit": (1.0, 0.001), "x": (1.02, 0.05), "y": (1.5, 0.001)}, "3 lead 1.50×"),
         ({"vit (math)": (1.02, 0.05), "vit (auto)": (1.5, 0.001)}, "gMLP or explicit ViT 1.50×"),
         ({"vit": (1.01, 0.002)}, "equal within 3 %"),
-        ({"vit (auto)": (1.0, 0.05), "vit (math)": (1.5, 0.001)}, "not shown"),
+        ({"vit (auto)": (1.0, 0.05), "vit (math)": (1.5, 0.001)}, "not significant"),
         ({"vit (auto)": (1.2, 0.001), "vit (math)": (1.5, 0.001)}, "gMLP 1.20×"),
     ],
 )
@@ -251,12 +251,3 @@ def test_an_open_pair_names_the_rounds_that_would_decide_it() -> None:
 )
 def test_neighbours_of_a_grid_are_a_range(xs: list[float], text: str) -> None:
     assert places_text(xs, [17, 65, 257, 1025, 4097]) == text
-
-
-def test_labels_of_equal_counts_form_a_group() -> None:
-    counts = {"gmlp": (4, 8, 20), "vit (auto)": (10, 20, 40), "transformer (auto)": (10.1, 20.2, 39.9), "short": (10, 20)}
-    rows = pandas.DataFrame(
-        [{"label": label, "place": n, "bytes": value} for label, found in counts.items() for n, value in enumerate(found)]
-    )
-    assert alike(rows, "bytes", 0.03) == [["gmlp"], ["vit (auto)", "transformer (auto)"], ["short"]]
-    assert len(alike(rows, "bytes", 0.001)) == 4

@@ -7,7 +7,7 @@ from typing import Any
 import pandas
 import pytest
 
-from bench.analysis.regimes import BANDWIDTH, COMPUTE, LAUNCH, regimes, usable_for_scaling
+from bench.analysis.regimes import BANDWIDTH, COMPUTE, LAUNCH, regimes
 
 CEILINGS = {"ceiling_flops_per_s": 1e9, "ceiling_bytes_per_s": 1e8, "ceiling_launch_s": 1e-6}
 
@@ -69,18 +69,3 @@ def test_a_compiled_step_says_why() -> None:
 
 def test_no_rows_give_no_rows() -> None:
     assert regimes(rows({}).iloc[:0]).empty
-    assert usable_for_scaling(rows({}).iloc[:0]).empty
-
-
-def test_fits_use_what_is_measured_stable_and_not_launch_bound() -> None:
-    made = rows(
-        {},
-        {"latency_ms": None},
-        {"latency_stable": False},
-        {"latency_stable": None},
-        {"num_operators": 100_000},
-        {"num_operators": None},
-        {"moved_bytes": 10**7},
-    )
-    assert usable_for_scaling(made).index.tolist() == [5, 10, 11]
-    assert usable_for_scaling(made.drop(columns="latency_stable")).empty

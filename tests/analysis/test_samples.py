@@ -4,9 +4,7 @@ import numpy as np
 import pandas
 import pytest
 
-from bench.analysis.scaling import bounded_interval, half_widths
 from bench.analysis.series import complete_rounds, without_twins
-from bench.intervals import mean_interval
 from tests.analysis.planted import frame
 
 SAMPLES = frame(np.array([[1.0, 2.0, 4.0], [3.0, 5.0, 9.0]]), (17, 256, 257))
@@ -47,17 +45,3 @@ def test_exact_samples_have_one_round() -> None:
 def test_of_twins_the_larger_stays() -> None:
     assert without_twins((257, 17, 256, 16, 1025)) == (16, 17, 257, 1025)
     assert without_twins((100, 104, 105)) == (100, 105)
-
-
-def test_half_widths_are_those_of_the_t_interval() -> None:
-    expected = mean_interval([1.0, 2.0, 4.0])
-    assert expected is not None
-    assert half_widths(np.array([[1.0], [2.0], [4.0]]))[0] == pytest.approx(expected.high - expected.estimate)
-    assert half_widths(np.array([[3.0]])).tolist() == [0.0]
-
-
-def test_bounds_stay_possible_and_around_the_estimate() -> None:
-    clipped = bounded_interval(0.0, -3.0, -1.0, 7)
-    assert (clipped.low, clipped.high) == (0.0, 0.0)
-    assert bounded_interval(1.0, 0.4, 1.3, 7, top=1.0).high == 1.0
-    assert bounded_interval(2.0, 0.5, 1.5, 7).high == 2.0

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from bench.analysis.trust import findings
+from bench.analysis.trust import Finding, findings, trusted
 from bench.reading.timings import Timings
 
 CLEAN = {"busy_cores": 0.1, "num_cores": 2, "git_dirty": False, "cpu_type": "AMD EPYC family 26", "work_version": "w"}
@@ -42,7 +42,9 @@ def found(table: pd.DataFrame, **changes: Any) -> list[str]:
 def test_a_clean_run_has_no_findings() -> None:
     assert found(rows()) == []
     assert found(rows(), control=None, metrics=("params",)) == []
-    timed = {"threads": 1, "processor_share": 1.0, "page_faults": 3.0, "timer_share": 1e-4, "gpu_throttle_reasons": 1}
+    timed = {"threads": 1, "processor_share": 1.0, "timer_share": 1e-4, "gpu_throttle_reasons": 1}
+    assert found(rows(page_faults=[5000, None], latency_ms=1e3)) == []
+    assert found(rows(engine=["eager", "other"], mfu=[1.1, 2.0])) == []  # another engine may have faster products than torch's
     assert found(rows(), timed=[timed, {}], timings=[rounds([1.0, 1.01, 0.99, 1.0, 1.01, 0.99, 1.0]), rounds([1.0, 2.0, 3.0])]) == []
 
 
@@ -68,7 +70,19 @@ def test_a_clean_run_has_no_findings() -> None:
             "1 of 20 timed",
             False,
         ),
-        (rows(), {"timed": [{"page_faults": 24_000.0}]}, "1 of 1 timed jobs took more than 1,000 pages", True),
+        (
+            rows(page_faults=[24_000, 3], latency_ms=96.0),
+            {},
+            "1 of 2 latencies hold more than 2% of taking pages from the system (most: gmlp",
+            False,
+        ),
+        (rows(page_faults=24_000, latency_ms=96.0), {}, "2 of 2 latencies hold more than 2% of taking pages", True),
+        (
+            rows(engine="eager", mfu=[0.4, 1.6]),
+            {},
+            "1 of 2 latencies are shorter than their FLOPs allow on this device (most: vit n=17, 1.6",
+            True,
+        ),
         (rows(), {"timed": [{"timer_share": 0.02}, {"timer_share": 0.0}]}, "reading the timer took up to 2.0%", False),
         (rows(), {"timed": [{"gpu_throttle_reasons": 0x44}] * 3}, "3 of 3 timed jobs (heat, by hardware)", True),
         (
@@ -96,6 +110,20 @@ def test_each_finding(table: pd.DataFrame, changes: dict[str, Any], words: str, 
     assert words in finding.text
     assert finding.serious is serious
     assert finding.advice in finding.sentence
+
+
+def test_a_finding_doubts_what_it_is_about_alone() -> None:
+    metrics = ("params", "latency", "memory", "accuracy")
+    doubts = {
+        text: trusted([f for f in given if text in f.text], metrics) for given, text in ((busy_run(), "other work"), (busy_run(), "3 jobs"))
+    }
+    assert doubts["other work"] == {"parameters": True, "times": False, "memory": True, "accuracy": True}
+    assert not any(doubts["3 jobs"].values())
+    assert all(trusted([], metrics).values())
+
+
+def busy_run() -> list[Finding]:
+    return findings(rows(), CONTROL, {**CLEAN, "busy_cores": 1.5}, metrics=("latency",), num_missing=3)
 
 
 def test_serious_findings_come_first() -> None:

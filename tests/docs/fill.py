@@ -1,9 +1,9 @@
-"""Fills the marked places of README and docs from cells of the stored tables of runs.
+"""Fills the marked places of README and docs from the stored tables of runs, and from ratios of their times.
 
     python -m tests.docs.fill
 
-A place is `<!--=name-->text<!--/-->`; its marks are invisible when rendered. `PLACES` says of each name which row of which `results/RUN/table.csv` it
-shows, and how. All other numbers are written by hand, beside a link to their run or report.
+A place is `<!--=name-->text<!--/-->`; its marks are invisible when rendered. `PLACES` says of each name which rows of which
+`results/RUN/table.csv` it shows, and how. All other numbers are written by hand, beside a link to their run or report.
 """
 
 from __future__ import annotations
@@ -18,10 +18,16 @@ from typing import Any
 import pandas
 
 from bench import numbers
+from bench.analysis.study import Study, study
+from bench.intervals import LEVEL, joint_level
+from bench.reading.families import family_sizes
+from bench.reading.store import read_run
+from bench.reading.timings import ratio_of
 
 ROOT = Path(__file__).resolve().parents[2]
 MARKED = re.compile(r"<!--=([a-z0-9_]+)-->(.*?)<!--/-->")
 CELL = re.compile(r"\{(\w+):(\w+)\}")
+OF_MODEL, RATIO = re.compile(r"\{(\w+)\.(\w+):(\w+)\}"), re.compile(r"\{(\w+)/(\w+)\}")
 INTERVALS: Mapping[str, Callable[..., str]] = {"fraction": numbers.fraction, "ratio": numbers.ratio}
 """Forms of a column that has `_low` and `_high` beside it."""
 FORMS: Mapping[str, Callable[[Any], str]] = {
@@ -30,6 +36,7 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
     "exact": numbers.exact,
     "percent": lambda share: f"{100 * share:.0f} %",
     "value": numbers.fraction,
+    "whole": numbers.whole,
 }
 
 
@@ -43,12 +50,55 @@ class Place:
 
     def filled(self) -> str:
         """The text as it reads now. Raises LookupError unless exactly one row fits."""
-        frame = table(self.run)
-        for column, value in self.where.items():
-            frame = frame[frame[column] == value]
-        if len(frame) != 1:
-            raise LookupError(f"{self.run}: {len(frame)} rows with {dict(self.where)}, not one")
-        return CELL.sub(lambda cell: _cell_text(frame.iloc[0], cell[1], cell[2]), self.text)
+        row = _row(self.run, self.where)
+        return CELL.sub(lambda cell: _cell_text(row, cell[1], cell[2]), self.text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """A text with `{name.column:form}` for cells of several rows of `run`, and `{name/name}` for the ratio of two of their times.
+
+    `where`: values that the rows share; `rows`: further ones, by the name that the text gives to each row.
+    """
+
+    run: str
+    text: str
+    where: Mapping[str, Any]
+    rows: Mapping[str, Mapping[str, Any]]
+
+    def filled(self) -> str:
+        """The text as it reads now. Raises LookupError unless exactly one row fits each name."""
+        found = {
+            name: _row(self.run, {**self.where, **own})
+            for name, own in self.rows.items()
+            if f"{{{name}" in self.text or f"/{name}}}" in self.text
+        }
+        text = OF_MODEL.sub(lambda cell: _cell_text(found[cell[1]], cell[2], cell[3]), self.text)
+        return RATIO.sub(lambda cell: ratio_text(self.run, found[cell[1]]["cell_id"], found[cell[2]]["cell_id"]), text)
+
+
+def ratio_text(run: str, first: str, second: str) -> str:
+    """Write the first cell's time over the second's, with the interval that the run's report gives it."""
+    known = _study(run)
+    num_pairs = max(family_sizes(known.plan).get(cell, 1) for cell in (first, second))
+    found = ratio_of(first, second, known.timings, joint_level(LEVEL, num_pairs))
+    if found is None:
+        raise LookupError(f"{run}: {first} and {second} have no rounds in common")
+    return numbers.ratio_interval(found)
+
+
+@functools.cache
+def _study(run: str) -> Study:
+    return study(read_run(ROOT / "results" / run))
+
+
+def _row(run: str, where: Mapping[str, Any]) -> pandas.Series[Any]:
+    frame = table(run)
+    for column, value in where.items():
+        frame = frame[frame[column] == value]
+    if len(frame) != 1:
+        raise LookupError(f"{run}: {len(frame)} rows with {dict(where)}, not one")
+    return frame.iloc[0]
 
 
 @functools.cache
@@ -66,29 +116,136 @@ def place(run: str, text: str, **where: Any) -> Place:
     return Place(run=run, text=text, where=where)
 
 
-SEQ, THREE = "2026-11-23_cpu_sequence_length", "2026-11-23_cpu_three_families"
+SEQ, THREE = "2026-11-27_cpu_sequence_length", "2026-11-27_cpu_three_families"
+INTEL = "2026-11-26_cpu_sequence_length"
+LONG, MIXING = "2026-11-23_cpu_explicit_4097", "2026-11-26_cpu_token_mixing_cost"
 CIFAR_17, CIFAR_65 = "2026-11-20_cpu_cifar10_17", "2026-11-20_cpu_cifar10_65"
 CIFAR_4M, CIFAR_51M, TREC = "2026-11-26_cpu_cifar10_4m", "2026-11-26_cpu_cifar10_51m_gmlp", "2026-11-24_cpu_trec"
 SHARE, SCORES = "{flops_quadratic_share:percent}", "{accuracy:fraction} | {train_accuracy:value} | {flops:count}"
 OURS = "{flops:count} | {peak_memory_bytes:bytes} | 1 | {accuracy:fraction}"
 OTHERS = "{flops:count} | {peak_memory_bytes:bytes} | {ratio:ratio} | {accuracy:fraction}"
-LONGEST: Mapping[str, Any] = {"seq_len": 4097, "budget": 252e3, "phase": "infer", "engine": "eager"}
+SMALL: Mapping[str, Any] = {"budget": 252e3, "batch_size": 4, "phase": "infer", "engine": "eager"}
+LONGEST: Mapping[str, Any] = {"seq_len": 4097, **SMALL}
 EQUAL: Mapping[str, Any] = {"seq_len": 1025, "budget": 5e6}
+PAIR: Mapping[str, Mapping[str, Any]] = {
+    "gmlp": {"model": "gmlp"},
+    "fused": {"model": "vit", "attention": "auto"},
+    "explicit": {"model": "vit", "attention": "math"},
+    "linear": {"model": "metaformer+mixer=linear_attention"},
+}
+THREE_RATIOS = "{gmlp/fused} | {gmlp/explicit} | {explicit/fused}"
+SIZES = "{gmlp.params:count} | {fused.params:count}"
+WIDE = f"{{gmlp.width:whole}} | {{fused.width:whole}} | {THREE_RATIOS}"
+WIDTHS = "{gmlp.width:whole}, {gmlp.params:count}, {gmlp.flops:count} | {fused.width:whole}, {fused.params:count}, {fused.flops:count}"
+TIMED_MIXERS = {
+    "explicit": {"model": "metaformer+mixer=attention", "attention": "math"},
+    **{
+        name: {"model": f"metaformer+mixer={mixer}"}
+        for name, mixer in {
+            "causal": "attention:causal=true",
+            "gating": "gated_projection",
+            "additive": "additive_attention",
+            "kernel": "kernel_attention",
+            "window": "window_attention",
+            "convolution": "depthwise_convolution",
+            "linear": "linear_attention",
+            "gru": "gru",
+            "pooling": "mean_pooling",
+            "none": "identity",
+        }.items()
+    },
+}
+"""Mixers of token_mixing, by the names of their places."""
 
-PLACES: Mapping[str, Place] = {
+
+HOSTS = {
+    "zen3": "2026-11-23_cpu_replicate-amd-epyc-25-1-1-avx2-e349ae",
+    "zen4": "2026-11-27_cpu_replicate-amd-epyc-25-17-1-avx2-avx512-bf16-3421e9",
+    "zen5": "2026-11-23_cpu_replicate-amd-epyc-26-2-1-avx2-avx512-bf16-10383e",
+    "xeon": "2026-11-26_cpu_replicate-intel-xeon-processor-6-167-1-amx-c7d188",
+}
+"""Runs of the headline, one per type of host."""
+HEADLINE: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    **{f"fused_{n}": ("{gmlp/fused}", {"match": "shape", "budget": 252e3, "seq_len": n}) for n in (17, 257, 1025, 4097)},
+    **{f"explicit_{n}": ("{gmlp/explicit}", {"match": "shape", "budget": 252e3, "seq_len": n}) for n in (17, 257, 1025, 4097)},
+    "equal_fused": ("{gmlp/fused}", {"budget": 5e6}),
+    "equal_explicit": ("{gmlp/explicit}", {"budget": 5e6}),
+}
+
+
+def compared(run: str, text: str, rows: Mapping[str, Mapping[str, Any]] = PAIR, **where: Any) -> Compared:
+    return Compared(run=run, text=text, where=where, rows=rows)
+
+
+PLACES: Mapping[str, Place | Compared] = {
+    **{
+        f"shape_{n}": compared(SEQ, f"{SIZES} | {THREE_RATIOS}", match="shape", seq_len=n, **SMALL)
+        for n in (17, 65, 129, 257, 513, 1025, 2049, 4097)
+    },
+    **{
+        f"linear_{n}": compared(SEQ, "{linear/fused}", match="shape", seq_len=n, **SMALL) for n in (17, 65, 129, 257, 513, 1025, 2049, 4097)
+    },
+    **{f"params_{n}": compared(SEQ, WIDE, match="params", budget=5e6, seq_len=n) for n in (17, 65, 257, 513, 1025)},
+    "params_4097": compared(LONG, WIDE, match="params", seq_len=4097),
+    "flops_1025": Compared(
+        run=SEQ,
+        text=f"{WIDTHS} | {{gmlp/fused}}",
+        where=EQUAL,
+        rows={"gmlp": {"model": "gmlp", "match": "flops"}, "fused": {"model": "vit", "attention": "auto", "match": "params"}},
+    ),
+    "shape_5m_1025": compared(SEQ, f"{WIDTHS} | {{gmlp/fused}}", match="shape", **EQUAL),
+    "equal_1025": compared(SEQ, f"{WIDTHS} | {{gmlp/fused}}", match="params", **EQUAL),
+    **{
+        f"intel_{n}": compared(INTEL, "{gmlp/fused} | {gmlp/explicit} | {linear/fused}", match="shape", seq_len=n, **SMALL)
+        for n in (17, 65, 129, 257, 513, 1025, 2049, 4097)
+    },
+    **{
+        f"intel_params_{n}": compared(INTEL, "{gmlp/fused}", match="params", batch_size=1, seq_len=n)
+        for n in (17, 65, 257, 513, 1025, 4097)
+    },
+    **{f"mixer_{name}": place(MIXING, "{ratio:ratio}", seq_len=1024, **where) for name, where in TIMED_MIXERS.items()},
+    **{
+        f"{same}_{n}_result": compared(run, f"{SIZES} | {{gmlp/fused}} | {{gmlp/explicit}}", match=same, seq_len=n, **budget)
+        for same, n, run, budget in (
+            ("shape", 1025, SEQ, SMALL),
+            ("params", 1025, SEQ, {"budget": 5e6}),
+            ("shape", 4097, SEQ, SMALL),
+            ("params", 4097, LONG, {}),
+        )
+    },
+    **{f"{host}_{name}": compared(run, text, **where) for host, run in HOSTS.items() for name, (text, where) in HEADLINE.items()},
+    **{
+        f"{host}_published": compared(run, "{ours/theirs}", {"ours": {"model": "gmlp-s"}, "theirs": {"model": "deit-s"}})
+        for host, run in HOSTS.items()
+    },
+    "equal_ratio": compared(SEQ, "{gmlp/fused}", match="params", **EQUAL),
+    "shape_ratio_4097": compared(SEQ, "{gmlp/fused}", match="shape", **LONGEST),
+    "shape_ratio": compared(SEQ, "{gmlp/fused}", match="shape", **LONGEST),
+    "linear_ratio": compared(SEQ, "{linear/fused}", match="shape", **LONGEST),
+    **{
+        f"published_{n}": Compared(
+            run=SEQ,
+            text=f"{SIZES} | {THREE_RATIOS}",
+            where={"phase": "infer"},
+            rows={
+                "gmlp": {"model": "gmlp-s", "seq_len": n},
+                "fused": {"model": "deit-s", "seq_len": n + 1, "attention": "auto"},
+                "explicit": {"model": "deit-s", "seq_len": n + 1, "attention": "math"},
+            },
+        )
+        for n in (196, 1024)
+    },
     "share_vit": place(SEQ, SHARE, model="vit", attention="auto", **LONGEST),
     "share_gmlp": place(SEQ, SHARE, model="gmlp", **LONGEST),
     "share_vit_5m": place(SEQ, SHARE, model="vit", attention="auto", match="params", **EQUAL),
     "share_gmlp_5m": place(SEQ, SHARE, model="gmlp", match="params", **EQUAL),
-    "matched_shape_gmlp": place(SEQ, "{params:count}", model="gmlp", match="shape", **EQUAL),
-    "matched_shape_vit": place(SEQ, "{params:count}", model="vit", match="shape", **EQUAL),
     "digits_gmlp": place(SEQ, "{accuracy:fraction}", model="gmlp", task="digits"),
     "digits_vit": place(SEQ, "{accuracy:fraction}", model="vit", task="digits"),
-    "families_gmlp_17": place(THREE, OURS, model="gmlp", seq_len=17),
-    "families_vit_17": place(THREE, OTHERS, model="vit", seq_len=17),
+    "families_gmlp_17": place(THREE, OTHERS, model="gmlp", seq_len=17),
+    "families_vit_17": place(THREE, OURS, model="vit", seq_len=17),
     "families_transformer_17": place(THREE, OTHERS, model="transformer", seq_len=17),
-    "families_gmlp_257": place(THREE, OURS, model="gmlp", seq_len=257),
-    "families_vit_257": place(THREE, OTHERS, model="vit", seq_len=257),
+    "families_gmlp_257": place(THREE, OTHERS, model="gmlp", seq_len=257),
+    "families_vit_257": place(THREE, OURS, model="vit", seq_len=257),
     "families_transformer_257": place(THREE, OTHERS, model="transformer", seq_len=257),
     "cifar_gmlp_105k_17": place(CIFAR_17, SCORES, model="gmlp", budget=105e3),
     "cifar_vit_105k_17": place(CIFAR_17, SCORES, model="vit", budget=105e3),

@@ -14,19 +14,14 @@ from collections.abc import Mapping
 import matplotlib
 from matplotlib.figure import Figure
 
+from bench import numbers
 from bench.analysis.relative import RelativeTimes, main_rows
 from bench.analysis.scope import scopes_of
 from bench.analysis.study import study
 from bench.reading.store import read_run
-from bench.report.charts.against_length import (
-    fill_memory_panel,
-    fill_relative_panel,
-    memory_lines,
-    memory_title,
-    relative_lines,
-    relative_title,
-)
-from bench.report.charts.lines import Line, panels
+from bench.report.charts.against_length import fill_relative_panel, relative_lines, relative_title
+from bench.report.charts.growth import MEMORY, fill_growth_panel, growth_lines, memory_text
+from bench.report.charts.lines import Line, label_ends, panels
 from bench.report.charts.style import DARK, SeriesStyle, display_name, figure_style, series_styles
 from bench.report.images import image_of
 from tests.docs.fill import ROOT, SEQ
@@ -43,35 +38,35 @@ COMPACT = ((r"\n *<!--.*?-->", ""), (r"\s*\n\s*", "\n"), (r'<g id="[^"]*"', "<g"
 
 
 def draw_hero() -> Figure:
-    """Time and memory against n, side by side: the run's primary scope, and gMLP's time at equal parameters."""
+    """Time over fused attention's and memory against n: gMLP at equal parameters, then all models with one shape at every n."""
     known = study(read_run(ROOT / "results" / SEQ))
     styles = series_styles(known.frame["label"])
-    ratios = [*_hero_lines(known.relative_times[0], styles), *(_only_gmlp(known.relative_times[1], styles))]
+    shape, equal = known.relative_times
+    ratios = [*(line for line in _sized_lines(equal, styles) if line.label.startswith("gMLP")), *_sized_lines(shape, styles)]
+    ratios[1:] = [dataclasses.replace(line, style=dataclasses.replace(line.style, line="--")) for line in ratios[1:]]
     rows = main_rows(scopes_of(known.frame, "peak_memory_bytes", {})[0].rows)
-    memory = memory_lines(rows, styles, known.plan.settings.margin)
+    memory = growth_lines(rows, MEMORY, styles, list(rows["label"]))
     width, height = PANEL
     figure, (left, right) = panels(2, [line.label for line in (*ratios, *memory)], width=width, height=height, across=2, top=0.68)
     fill_relative_panel(left, ratios, [bound for line in ratios for bound in (*line.y, *line.low, *line.high) if math.isfinite(bound)])
-    fill_memory_panel(right, memory)
-    for axis, title in ((left, relative_title(known.relative_times, known.caveat)), (right, memory_title(rows))):
+    fill_growth_panel(right, memory, MEMORY)
+    label_ends(right, memory)
+    for axis, title in ((left, relative_title([equal, shape], known.caveat)), (right, memory_text(rows))):
         axis.set_title(textwrap.fill(title, TITLE_CHARACTERS), pad=8)
     return figure
 
 
-def _hero_lines(times: RelativeTimes, styles: Mapping[str, SeriesStyle]) -> list[Line]:
-    """The lines of one matching; gMLP's says which."""
-    named = {display_name(line.label) for line in times.lines if line.is_gmlp}
-    lines = relative_lines(times, styles)
-    return [dataclasses.replace(line, label=f"{line.label}, {times.matching}") if line.label in named else line for line in lines]
-
-
-def _only_gmlp(times: RelativeTimes, styles: Mapping[str, SeriesStyle]) -> list[Line]:
-    """gMLP's line of the other matching, dashed."""
-    return [
-        dataclasses.replace(line, style=dataclasses.replace(line.style, line="--"))
-        for line in _hero_lines(times, styles)
-        if line.label.endswith(times.matching)
-    ]
+def _sized_lines(times: RelativeTimes, styles: Mapping[str, SeriesStyle]) -> list[Line]:
+    """The lines of one matching, named with the parameters of their models, at the ends if they grow with n."""
+    params: dict[str, list[float]] = {}
+    for row in times.scope.rows.to_dict("records"):
+        params.setdefault(display_name(row["label"]), []).append(row["params"])
+    found = []
+    for line in relative_lines(times, styles):
+        sizes = [float(f"{num:.2g}") for num in sorted(params.get(line.label, []))]
+        ends = dict.fromkeys(map(numbers.count, (*sizes[:1], *sizes[-1:])))
+        found.append(dataclasses.replace(line, label=f"{line.label}, {' to '.join(ends)}" if ends else line.label))
+    return found
 
 
 def drawn() -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas
@@ -14,7 +13,6 @@ import pytest
 from bench.analysis.exponents import LocalExponent, LocalExponents
 from bench.analysis.growth import LATENCY, Growth
 from bench.analysis.relative import RelativeLine, RelativePoint, RelativeTimes
-from bench.analysis.scaling import Decomposition
 from bench.analysis.scope import Scope
 from bench.analysis.series import Series
 from bench.analysis.study import Study
@@ -23,11 +21,8 @@ from bench.reading.timings import Timings
 from bench.report.charts.against_length import (
     MAX_LINES,
     draw_exponents,
-    draw_memory,
     draw_relative_time,
     exponents_title,
-    memory_lines,
-    memory_title,
     relative_lines,
     relative_title,
 )
@@ -60,8 +55,8 @@ def times(*lines: RelativeLine, match: str = "shape", reference: str = "vit (aut
     [
         ((SLOW, OPEN, FAST, FAST), f"gMLP takes {FAST:.2f}× fused ViT's time at n = 1025"),
         ((FAST, SLOW, FAST, SLOW), f"gMLP takes {SLOW:.1f}× fused ViT's time at n = 1025"),
-        ((FAST, FAST, OPEN), "No difference in time between gMLP and fused ViT is shown at n = 257"),
-        ((SLOW, SLOW, SLOW, EQUAL), "No difference in time between gMLP and fused ViT is shown at n = 1025"),
+        ((FAST, FAST, OPEN), "No difference in time between gMLP and fused ViT is significant at n = 257"),
+        ((SLOW, SLOW, SLOW, EQUAL), "No difference in time between gMLP and fused ViT is significant at n = 1025"),
     ],
 )
 def test_the_title_compares_gmlp_with_attention_at_the_longest_n(ratios: Sequence[float], words: str) -> None:
@@ -79,12 +74,12 @@ def test_the_title_compares_gmlp_with_attention_at_the_longest_n(ratios: Sequenc
         (
             (FAST, OPEN),
             (SLOW,) * 3,
-            f"gMLP takes {SLOW:.1f}× fused ViT's time at n = 257 (same parameters); no difference is shown at n = 65 (fixed shape)",
+            f"gMLP takes {SLOW:.1f}× fused ViT's time at n = 257 (same parameters); no difference is significant at n = 65 (fixed shape)",
         ),
         (
             (OPEN,) * 3,
             (OPEN,) * 4,
-            "No difference in time between gMLP and fused ViT is shown at n = 257 (fixed shape) and n = 1025 (same parameters)",
+            "No difference in time between gMLP and fused ViT is significant at n = 257 (fixed shape) and n = 1025 (same parameters)",
         ),
     ],
 )
@@ -101,7 +96,7 @@ def test_the_title_claims_no_more_than_was_decided() -> None:
     mixers = times(line("metaformer+mixer=gru", (SLOW, SLOW, OPEN, FAST)), line("metaformer+mixer=identity", (FAST,) * 3))
     assert relative_title([mixers], "") == "At n = 1025 gru takes 0.80× fused ViT's time"
     undecided_mixers = times(line("metaformer+mixer=gru", (FAST, FAST, FAST, OPEN)), line("metaformer+mixer=identity", (SLOW,) * 4))
-    assert relative_title([undecided_mixers], "") == "At n = 1025 no model is shown to be faster than fused ViT"
+    assert relative_title([undecided_mixers], "") == "At n = 1025 no model is significantly faster than fused ViT"
 
 
 def test_models_equal_everywhere_share_the_line_of_attention() -> None:
@@ -151,15 +146,6 @@ def test_the_caption_counts_ratios_without_a_band(unpaired: tuple[int, ...], num
     assert all(math.isfinite(bound) for bound in axis.get_ylim())
 
 
-def test_a_run_of_too_many_models_names_those_left_out(make_data: MakeData) -> None:
-    models = ["vit", *(f"mixer-of-kind{i}" for i in range(MAX_LINES + 2))]
-    data = make_data(models=models)
-    with figure_style():
-        drawn = draw_memory(data)
-    assert drawn is not None
-    assert len(drawn.missing) == len(models) - MAX_LINES
-
-
 def test_of_too_many_relative_times_the_fastest_are_drawn_and_the_slowest(make_data: MakeData) -> None:
     mixers = [f"mixer-of-kind{i}" for i in range(MAX_LINES + 2)]
     data = make_data(models=["vit", *mixers])
@@ -183,55 +169,6 @@ def test_a_matching_of_few_lengths_has_no_panel(num: int, num_panels: int, make_
     assert len(drawn.figure.axes) == num_panels
 
 
-def memory_rows(bytes_by_label: dict[str, Sequence[float]]) -> pandas.DataFrame:
-    rows: list[dict[str, Any]] = []
-    for label, values in bytes_by_label.items():
-        model, _, kernel = label.removesuffix(")").partition(" (")
-        family = model if model in ("gmlp", "vit", "transformer") else "metaformer"
-        rows += [
-            {
-                "label": label,
-                "model": model,
-                "family": family,
-                "attention": kernel or "none",
-                "attention_effective": {"auto": "flash", "math": "math"}.get(kernel, "none"),
-                "place": n,
-                "peak_memory_bytes": value,
-                "memory_source": "measured",
-            }
-            for n, value in zip(LENGTHS, values, strict=False)
-        ]
-    return pandas.DataFrame(rows)
-
-
-def test_the_title_compares_memory_where_most_models_were_measured() -> None:
-    rows = memory_rows({"gmlp": (4, 8, 20, 60), "vit (auto)": (4, 8, 10), "vit (math)": (4, 8, 180)})
-    assert memory_title(rows) == "At n = 257 gMLP takes 2.0× fused attention's memory, explicit 18×"
-    assert memory_title(rows[rows["label"] != "gmlp"]) == "At n = 257 explicit attention takes 18× fused attention's memory"
-    assert memory_title(rows[rows["label"] == "gmlp"]) == "At n = 1025 gMLP takes 60 B"
-
-
-def test_models_of_equal_memory_share_a_line() -> None:
-    rows = memory_rows({"gmlp": (4, 8, 20), "vit (auto)": (10, 20, 40), "transformer (auto)": (10.1, 20.2, 39.9)})
-    lines = memory_lines(rows, series_styles(list(rows["label"])), 0.03)
-    assert [found.label for found in lines] == ["gMLP", "fused ViT = fused Transformer"]
-    apart = memory_lines(rows, series_styles(list(rows["label"])), 0.001)
-    assert len(apart) == 3
-
-
-def test_memory_has_a_slope_for_n_and_one_for_n_squared(make_data: MakeData) -> None:
-    with figure_style():
-        drawn = draw_memory(make_data())
-    assert drawn is not None
-    lines = {str(artist.get_gid()): artist for artist in drawn.figure.axes[0].lines}
-    slopes = []
-    for name in ("guide-n", next(gid for gid in lines if gid.startswith("guide-n-"))):
-        x, y = (np.asarray(values, dtype=float) for values in lines[name].get_data())
-        drawn_part = np.isfinite(y)
-        slopes.append(np.polyfit(np.log(x[drawn_part]), np.log(y[drawn_part]), 1)[0])
-    assert slopes == pytest.approx([1, 2])
-
-
 def growth(label: str, exponents: Sequence[float]) -> Growth:
     steps = [
         LocalExponent(shorter=a, longer=b, exponent=interval(value)) for a, b, value in zip(LENGTHS, LENGTHS[1:], exponents, strict=False)
@@ -239,7 +176,7 @@ def growth(label: str, exponents: Sequence[float]) -> Growth:
     return Growth(
         series=Series(keys={}, rows=pandas.DataFrame({"label": [label], "seq_len": [17]})),
         measure=LATENCY,
-        decomposition=Decomposition(refused="-"),
+        counted=None,
         exponents=LocalExponents(exponents=tuple(steps)),
         twins=(),
     )

@@ -122,9 +122,9 @@ def lines_with(text: str, *words: str) -> list[str]:
 def test_the_question_and_its_answer_come_first(text: str) -> None:
     assert text.splitlines()[0] == r"# Which one \| is best?"
     shown, timed, counted = (line.removeprefix("- ") for line in section(text, "Answer").strip().splitlines())
-    assert re.fullmatch(r"Shown in accuracy against gmlp \(n = \d+\): vit \(\+\d+\.\d points\)\.", shown)
+    assert re.fullmatch(r"Significant in accuracy against gmlp \(n = \d+\): vit \(\+\d+\.\d points\)\.", shown)
     assert counted == "Of 3 predictions 2 are supported and 1 is undecided."
-    assert re.fullmatch(r"Shown in latency against gmlp \(n = \d+\): vit .*\.", timed)
+    assert re.fullmatch(r"Significant in latency against gmlp \(n = \d+\): vit .*\.", timed)
     assert "Source: a paper." in section(text, "The question in full")
 
 
@@ -160,7 +160,7 @@ def test_variants_with_the_same_effect_share_it(make_data: MakeData) -> None:
     study.__dict__["effects"] = [
         dataclasses.replace(vit, contrast=dataclasses.replace(vit.contrast, arm=f"no. {i}, alike")) for i in range(5)
     ]
-    assert re.search(r"^Shown in accuracy .*: no\. \d, alike; no\. \d, alike; 3 more \(\+\S+ points\)\.$", answer_sentences(study)[0])
+    assert re.search(r"^Significant in accuracy .*: no\. \d, alike; no\. \d, alike; 3 more \(\+\S+ points\)\.$", answer_sentences(study)[0])
 
 
 def test_the_terminal_shows_the_question_the_effects_and_the_open_predictions(
@@ -182,7 +182,7 @@ def test_a_quick_ablation_with_few_configurations_shows_them_all(make_data: Make
     show_run(dataclasses.replace(data, plan=dataclasses.replace(data.plan, parts=(part,))), Path("run"), as_json=False)
     out = capsys.readouterr().out
     assert f"{TRAINED}: every variant against gmlp" in out
-    assert "No effect on quality or latency is shown" in out or "Effects that are shown" in out
+    assert "No effect on quality or latency is significant" in out or "Significant effects" in out
 
 
 def test_every_prediction_stands_with_its_outcome(make_data: MakeData) -> None:
@@ -199,10 +199,10 @@ def test_every_prediction_stands_with_its_outcome(make_data: MakeData) -> None:
 def test_every_arm_stands_with_its_effect_and_its_cost(text: str) -> None:
     effects = section(text, "Effects and their cost")
     for n in LENGTHS:
-        (line,) = [line for line in lines_with(effects, "| vit ", f" {n} ") if "shown" in line]
-        assert re.search(r"\+0\.\d{3} \[\+0\.\d{3}, \+0\.\d{3}\], shown", line)
+        (line,) = [line for line in lines_with(effects, "| vit ", f" {n} ") if ", significant" in line]
+        assert re.search(r"\+0\.\d{3} \[\+0\.\d{3}, \+0\.\d{3}\], significant", line)
         assert re.search(r"2\.00", line)
-    assert any("no difference shown" in line for line in lines_with(effects, "| transformer "))
+    assert any("not significant" in line for line in lines_with(effects, "| transformer "))
     assert f"{TRAINED}: every variant against gmlp" in effects
     assert BARE not in effects
 
@@ -303,7 +303,7 @@ def test_a_quick_run_shows_nothing_in_its_figure(make_data: MakeData) -> None:
     with figure_style():
         figure = draw_effects(made(make_data, quick=True, num_seeds=1))
     assert figure is not None
-    assert figure.title == "None of 2 effects on accuracy is shown"
+    assert figure.title == "None of 2 effects on accuracy is significant"
     assert {color for _, color in rows_of(figure.figure).values()} == {GREY}
 
 
@@ -345,9 +345,9 @@ def test_whatever_tells_cells_of_an_arm_apart_has_a_column() -> None:
 def test_titles_name_few_effects_and_count_many() -> None:
     few = [effect("a", "accuracy", 0.01, 0.02, 0.03), effect("b", "accuracy", -0.1, -0.05, -0.01), effect("c", "accuracy", -1, 0.0, 1)]
     assert effects_title(few) == "b (-5.0 points) and a (+2.0 points) change accuracy; 1 more open"
-    assert effects_title(few[2:]) == "c is not shown to change accuracy"
+    assert effects_title(few[2:]) == "c does not significantly change accuracy"
     many = [effect(f"arm {i}", "latency_ms", 1.5, 2.0 + i, 9.0) for i in range(4)]
-    assert effects_title(many) == "4 of 4 effects on latency are shown, the largest of arm 3 (5.00\N{MULTIPLICATION SIGN})"
+    assert effects_title(many) == "4 of 4 effects on latency are significant, the largest of arm 3 (5.00\N{MULTIPLICATION SIGN})"
 
 
 def test_the_models_of_a_variant_are_drawn_side_by_side(make_data: MakeData) -> None:

@@ -24,7 +24,7 @@ from tests.requested import parse_request
 pytestmark = pytest.mark.usefixtures("undrawn")
 ITEMS, PARAMS = 400, 250_000
 RATES = {"gmlp": 0.95, "vit": 0.75, "transformer": 0.75}
-REAL = Path(__file__).parents[2] / "results" / "2026-11-23_cpu_three_families"
+REAL = Path(__file__).parents[2] / "results" / "2026-11-27_cpu_three_families"
 Answer = Callable[..., tuple[int, str, str]]
 
 

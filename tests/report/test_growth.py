@@ -7,12 +7,11 @@ from bench.analysis.growth import Growth, growth_of
 from bench.planning.build import build_plan
 from bench.report.sections.growth import (
     closed_crossing_table,
-    decomposition_table,
     equal_terms_table,
     exponent_table,
     measured_crossing_table,
+    polynomial_table,
     refused_exponents,
-    share_table,
     twin_table,
 )
 from bench.report.tables import Table
@@ -23,39 +22,29 @@ from tests.requested import parse_request
 
 def grown(*made: Made) -> list[Growth]:
     found = evidence(*made)
-    return growth_of(found.shaped, found.fits)
+    return growth_of(found.shaped, found.timings)
 
 
 def as_dicts(table: Table) -> list[dict[str, str]]:
     return [dict(zip(table.headers, row, strict=True)) for row in table.rows]
 
 
-def test_a_decomposition_has_its_terms_and_its_answer() -> None:
-    time, flops = as_dicts(decomposition_table(grown(Made(model="gmlp", costs={"flops": quadratic}))))
-    assert (time["quantity"], time["series"], time["answer"]) == ("time per sample", "gmlp", "supported")
-    assert (time["n from"], time["to"]) == ("17", "4097")
-    assert "ms [" in time["c (per n^2)"]
+def test_a_polynomial_has_its_terms_and_its_share() -> None:
+    (flops,) = as_dicts(polynomial_table(grown(Made(model="gmlp", costs={"flops": quadratic}))))
+    assert (flops["quantity"], flops["series"], flops["n from"], flops["to"]) == ("FLOPs per sample", "gmlp", "17", "4097")
     assert flops["c (per n^2)"] == "0.1 FLOPs"
-
-
-def test_where_there_is_no_fit_the_reason_stands_in_its_place() -> None:
-    (row,) = as_dicts(decomposition_table(grown(Made(model="gmlp", latency=lambda n: quadratic(n) * (0.6 if n > 257 else 1.0)))))
-    assert row["answer"] == "undecided"
-    assert "lack of fit" in row["why"]
-    assert "c (per n^2)" not in row
+    assert flops["share of c n^2"] == f"{100 * 0.1 * 4097**2 / quadratic(4097):.1f} %"
 
 
 def test_the_scope_is_shown_where_it_varies() -> None:
-    alone = decomposition_table(grown(Made(model="gmlp")))
-    both = decomposition_table(grown(Made(model="gmlp"), Made(model="gmlp", others={"phase": "train"})))
+    alone = exponent_table(grown(Made(model="gmlp")))
+    both = exponent_table(grown(Made(model="gmlp"), Made(model="gmlp", others={"phase": "train"})))
     assert "phase" not in alone.headers
-    assert [row["phase"] for row in as_dicts(both)] == ["inference", "training"]
+    assert {row["phase"] for row in as_dicts(both)} == {"inference", "training"}
 
 
-def test_shares_and_exponents_have_a_row_per_step() -> None:
-    found = grown(Made(model="gmlp", latency=linear))
-    shares, steps = as_dicts(share_table(found)), as_dicts(exponent_table(found))
-    assert [row["n"] for row in shares] == ["17", "33", "65", "129", "257", "513", "1025", "2049", "4097"]
+def test_exponents_have_a_row_per_step() -> None:
+    steps = as_dicts(exponent_table(grown(Made(model="gmlp", latency=linear))))
     assert (steps[0]["from n"], steps[-1]["to n"]) == ("17", "4097")
     assert steps[-1]["exponent"].startswith(("0.9", "1.0"))
 
@@ -78,6 +67,7 @@ def test_measured_and_closed_crossings_are_listed_with_who_is_cheaper() -> None:
     found = evidence(gmlp, Made(model="vit", attention="auto", latency=lambda _: 2.57))
     (row,) = as_dicts(measured_crossing_table(measured_pairs(found.shaped, found.timings)))
     assert row["which is cheaper"] == "gmlp below, vit (auto) above"
+    assert row["equal at n"].startswith("between 129 and 513 (interpolated: 25")
     plan = build_plan(
         parse_request(models="gmlp-s,deit-s", seq="1025,4097", metrics="params"), settings=Settings(), recipe=Recipe(), device="cpu"
     )

@@ -28,7 +28,7 @@ def series(model: str, attention: str, weights_n2: int, scores: int, lengths: tu
 
 def held(*made: Made) -> list[HeldBytes]:
     data = evidence(*made)
-    return held_bytes(data.shaped, data.fits)
+    return held_bytes(data.shaped)
 
 
 ALL = (

@@ -109,7 +109,7 @@ def step(gain: float, *, is_shown: bool) -> Step:
 @pytest.mark.parametrize(
     ("steps", "words"),
     [
-        ([(0.1, False)], "No difference in accuracy between gMLP and ViT is shown"),
+        ([(0.1, False)], "No difference in accuracy between gMLP and ViT is significant"),
         ([(-0.1, True)], "gMLP is 10 points below ViT in accuracy"),
         ([(0.036, True), (0.053, True)], "gMLP is 3.6 to 5.3 points above ViT at every size"),
         ([(0.036, True), (0.053, False)], "gMLP is 3.6 points above ViT at 1 of 2 sizes"),

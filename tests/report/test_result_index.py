@@ -20,8 +20,8 @@ from bench.spec import PLAN, RequestError
 
 RESULTS = Path(__file__).parents[2] / "results"
 FIRST, SECOND = "2026-11-20_cpu_copy", "2026-11-20_cpu_digits"
-FEW = ("2026-11-20_cpu_digits", "2026-11-20_cpu_published_pairs", "2026-11-23_cpu_three_families", "2026-11-25_cpu_spatial_gating")
-MAX_WORDS = 28
+FEW = ("2026-11-20_cpu_digits", "2026-11-20_cpu_published_pairs", "2026-11-27_cpu_three_families", "2026-11-25_cpu_spatial_gating")
+MAX_WORDS = 40
 
 
 @pytest.fixture
@@ -88,10 +88,13 @@ def test_a_run_is_shown_with_its_facts(results: Path, capsys: pytest.CaptureFixt
     assert str(results / PAGE) in capsys.readouterr().err
     first, second = entries(results)
     assert (first.name, first.question) == (FIRST, "Which is most accurate at equal parameters: gMLP, ViT or Transformer?")
-    assert first.answer == "gMLP has the highest mean accuracy on copy (1.000), Transformer follows (1.000); the difference is not shown."
+    assert (
+        first.answer
+        == "gMLP has the highest mean accuracy on copy (1.000), Transformer follows (1.000); the difference is not significant."
+    )
     assert (first.date, first.host) == ("2026-11-20", "AMD EPYC, 2 cores, torch 2.14.1")
     assert first.superseded_by == ""
-    assert second.answer.startswith("gMLP has the highest mean accuracy on digits in 3 of 3 comparisons; none is shown")
+    assert second.answer.startswith("gMLP has the highest mean accuracy on digits in 3 of 3 comparisons; none is significant")
     assert (results / PAGE).read_text() == index_text(results)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,20 @@ def test_the_index_shows_every_run_and_what_supersedes_it(site: Path) -> None:
     assert f'href="explorer.html#run={OLD}&amp;superseded=shown"' in folded
     assert f'href="reports/{NEW}/report.html"' in shown
     assert shown.count("> report</a>") == 1
+
+
+def test_the_index_opens_with_the_first_lines_of_the_readme(site: Path) -> None:
+    text = (site / INDEX).read_text()
+    assert "<h1>Example</h1>" in text
+    assert f'<a href="{INDEX}#{NEW}">new</a>, <a href="{INDEX}">all</a>, licence, <a href="docs/index.html">manual</a>' in text
+    assert text.index("<h1>") < text.index('<h2 id="runs">')
+
+
+def test_runs_of_another_folder_need_no_manual(repository: Path, tmp_path: Path) -> None:
+    shutil.copytree(repository / "results", tmp_path / "results")
+    out = write_site(tmp_path / "results", tmp_path / "site", repository)
+    assert "<h1>Runs</h1>" in out.read_text()
+    assert not (out.parent / "docs").exists()
 
 
 def test_runs_with_a_report_in_common_lead_to_it(runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ def luminance(color: str) -> float:
 @pytest.mark.parametrize("paper", [PAPER, DARK[PAPER], "#ffffff"])
 def test_every_colour_is_seen_on_light_and_dark_paper(paper: str) -> None:
     for color in (*ROLES.values(), *SPARE_COLORS):
+        color = DARK.get(color, color) if paper == DARK[PAPER] else color
         darker, lighter = sorted((luminance(color), luminance(paper)))
         assert (lighter + 0.05) / (darker + 0.05) >= 3, color
 
@@ -30,6 +31,15 @@ def test_a_role_has_one_colour_everywhere() -> None:
     for role, names in labels.items():
         for name in names:
             assert series_styles([name, "mlp-mixer"])[name].color == ROLES[role], name
+
+
+def test_a_mixer_has_one_colour_whatever_stands_beside_it() -> None:
+    names = ("metaformer+mixer=linear_attention", "linear attention")
+    colors = {series_styles([*others, name])[name].color for name in names for others in ([], ["vit", "mlp-mixer", "x"])}
+    assert len(colors) == 1
+    gates = series_styles(["spatial gating", "spatial gating, Toeplitz", "metaformer+mixer=gated_projection:rank=16"])
+    assert len({style.color for style in gates.values()}) == 1
+    assert len({style.marker for style in gates.values()}) == 3
 
 
 def test_the_variants_of_one_family_are_told_apart() -> None:

@@ -9,7 +9,7 @@ import pytest
 from bench.analysis.frame import prepare, row_name, unstable, varying
 from bench.analysis.study import Study
 from bench.report.charts.style import display_name
-from bench.report.tables import rows_table, skipped_table, summary_table, unstable_table
+from bench.report.tables import Table, rows_table, skipped_table, summary_table, unstable_table, without_constants
 from bench.spec import Part, PlannedArm
 
 MakeData = Callable[..., Study]
@@ -151,3 +151,16 @@ def test_a_label_says_fused_only_if_the_recorded_kernel_was(ran: tuple[Any, Any]
     rows = pandas.concat([one.assign(attention="auto", attention_effective=ran), one.assign(attention="math", attention_effective="math")])
     labels = set(prepare(rows)["label"])
     assert {display_name(label) for label in labels} == {*names, "explicit ViT"}
+
+
+def test_a_column_that_says_the_same_everywhere_goes_into_a_sentence() -> None:
+    made = Table(
+        headers=("model", "depth", "n"),
+        numeric=(False, True, True),
+        rows=(("a", "2", "17"), ("b", "2", "17")),
+        keys=((None, 2.0, 17.0),) * 2,
+    )
+    slim, same = without_constants(made, keep=("n",))
+    assert (slim.headers, slim.rows, slim.keys, same) == (("model", "n"), (("a", "17"), ("b", "17")), ((None, 17.0),) * 2, "depth 2")
+    alone = Table(headers=("model",), numeric=(False,), rows=(("a",),))
+    assert without_constants(alone) == (alone, "")

@@ -6,8 +6,7 @@ import functools
 import json
 
 from bench.analysis.claims import Verdict
-from bench.analysis.quadratic_claims import in_words
-from bench.analysis.verdicts import judge
+from bench.analysis.quadratic_claims import judge
 from bench.intervals import Interval
 from bench.report.sections.verdicts import claim_lines, interval_json, interval_text, verdicts_json
 from tests.analysis.made_runs import Made, evidence, linear, quadratic
@@ -37,7 +36,7 @@ def test_every_verdict_has_a_line_that_leads_to_its_cells() -> None:
     verdicts = judged()
     lines = claim_lines(verdicts)
     assert sorted(cell for line in lines for cell in line.cells) == sorted(cell for verdict in verdicts for cell in verdict.cells)
-    question = "Is attention's time quadratic in n over the measured lengths?"
+    question = "Does attention's time grow faster than n at the longest lengths?"
     found = [line for line in lines if line.text.startswith(question)]
     assert [(line.answer, line.text.removeprefix(f"{question} ")) for line in found] == [
         ("supported", "explicit ViT"),
@@ -45,7 +44,7 @@ def test_every_verdict_has_a_line_that_leads_to_its_cells() -> None:
     ]
     lengths = (17, 33, 65, 129, 257, 513, 1025, 2049, 4097)
     assert [line.cells for line in found] == [tuple(f"cell-{series}-{n}" for n in lengths) for series in (1, 2)]
-    assert all(line.figure.startswith("share of n² at n = 4097: 9") for line in found)
+    assert all(line.figure.startswith("local exponent between n = 2049 and 4097: 1.9") for line in found)
     assert all("Where: inference" in line.more for line in found)
     assert not any("Predicted because" in line.more for line in found)
 
@@ -65,13 +64,8 @@ def test_verdicts_without_figures_share_a_line_and_keep_their_reasons() -> None:
 def test_the_other_scopes_stand_beside() -> None:
     lines = claim_lines([other for verdict in judged() for other in verdict.others])
     (found,) = [line for line in lines if "gMLP's time" in line.text]
-    assert (found.answer, found.text.rpartition(" ")[2]) == ("refuted", "gMLP")
+    assert (found.answer, found.text.rpartition(" ")[2]) == ("undecided", "gMLP")
     assert "Where: training" in found.more
-
-
-def test_a_difference_between_conditions_is_told_in_words() -> None:
-    (reason,) = [line.more for line in claim_lines(judged()) if line.text.endswith("both for inference and for training?")]
-    assert "Different: gMLP time quadratic, gMLP: supported with inference, refuted with training" in reason
 
 
 def test_figures_in_words() -> None:
@@ -102,7 +96,7 @@ def test_json_holds_every_claim_with_its_figures(make_data: MakeData) -> None:
     assert flops["answer"] == "supported"
     assert flops["estimates"][0]["name"] == "share of n^2 at n = 4097"
     assert 0.9 < flops["estimates"][0]["estimate"] < 1
-    assert len(flops["cells"]) == 9
+    assert len(flops["cells"]) == 1
     assert flops["claim"]["refuted_by"]
 
 
@@ -118,9 +112,3 @@ def test_a_reason_that_begins_with_a_name_keeps_its_spelling() -> None:
     claim = judged()[0].claim
     reasons = [Verdict(claim=claim, about="", answer="undecided", reason=f"{name} is slower", cells=(name,)) for name in ("gMLP", "it")]
     assert [line.more for verdict in reasons for line in claim_lines([verdict])] == ["gMLP is slower", "It is slower"]
-
-
-def test_reasons_spell_keys_out() -> None:
-    reasons = [verdict.reason for verdict in judged() if verdict.claim.kind == "survives"]
-    assert in_words("gmlp_faster_than_vit") == "gMLP faster than ViT"
-    assert not any("_" in reason for reason in reasons)

@@ -1,4 +1,4 @@
-"""Draw time, memory and growth against n, each in the run's primary scope."""
+"""Draw relative time and exponents of time against n, each in the run's primary scope."""
 
 from __future__ import annotations
 
@@ -12,22 +12,16 @@ from matplotlib.axes import Axes
 from bench import numbers
 from bench.analysis.frame import work_text
 from bench.analysis.growth import LATENCY, Growth
-from bench.analysis.ranking import alike
-from bench.analysis.relative import RelativeLine, RelativePoint, RelativeTimes, attentions, is_fused, main_rows
-from bench.analysis.scope import scope_of, scope_rank, scopes_of
-from bench.analysis.series import row_values
+from bench.analysis.relative import RelativeLine, RelativePoint, RelativeTimes, main_rows
+from bench.analysis.scope import scope_of, scope_rank
 from bench.analysis.study import Study
-from bench.report.charts.lines import GUIDE_OPACITY, Line, draw_guide, draw_series, label_ends, panels
-from bench.report.charts.style import INK, SeriesStyle, display_name, role_of, series_styles
-from bench.report.charts.ticks import bytes_axis, length_axis, linear_ticks, ratio_axis
+from bench.report.charts.lines import GUIDE_OPACITY, Line, draw_series, label_ends, panels
+from bench.report.charts.style import INK, SeriesStyle, display_name, series_styles
+from bench.report.charts.ticks import length_axis, linear_ticks, ratio_axis
 from bench.report.document import FigureBlock
 from bench.report.sections.wording import POLICIES, join_names
-from bench.spec import PREDICTED
-from bench.timing_groups import compared_lengths
 
-MAX_LINES = 8
-SLOPE_REACH = 8
-"""How far guides reach down from the longest length: further they would cross other lines."""
+MAX_LINES = 6
 LINEAR, QUADRATIC = "n", "n\N{SUPERSCRIPT TWO}"
 POWERS = {1.0: f" ({LINEAR})", 2.0: f" ({QUADRATIC})"}
 """Exponents with a guide, and what is written beside their ticks."""
@@ -128,10 +122,10 @@ def relative_title(found: Sequence[RelativeTimes], caveat: str) -> str:
     decided = [(_times(point.ratio.estimate), places[key]) for key, (_, point) in ends.items() if point.faster or point.slower]
     open_at = [places[key] for key, (_, point) in ends.items() if not (point.faster or point.slower)]
     if not decided:
-        return f"No difference in time between {name} and {reference} is shown at {join_names(open_at)}"
+        return f"No difference in time between {name} and {reference} is significant at {join_names(open_at)}"
     (ratio, place), *rest = decided
     more = "".join(f", {other} at {where.removeprefix('n = ')}" for other, where in rest)
-    undecided = f"; no difference is shown at {join_names(open_at)}" if open_at else ""
+    undecided = f"; no difference is significant at {join_names(open_at)}" if open_at else ""
     return f"{name} takes {ratio} {reference}'s time at {place}{more}{undecided}"
 
 
@@ -141,7 +135,7 @@ def _lowest_title(times: RelativeTimes, reference: str) -> str:
     points = [(point, line.label) for line in _shown(times) for point in line.points if point.n == longest]
     faster = [(point.ratio.estimate, label) for point, label in points if point.faster]
     if not faster:
-        return f"At n = {longest} no model is shown to be faster than {reference}"
+        return f"At n = {longest} no model is significantly faster than {reference}"
     ratio, label = min(faster)
     return f"At n = {longest} {display_name(label)} takes {_times(ratio)} {reference}'s time"
 
@@ -149,78 +143,6 @@ def _lowest_title(times: RelativeTimes, reference: str) -> str:
 def _reference(found: Sequence[RelativeTimes]) -> str:
     """Name the attention at 1, without its size: others beside it may be faster."""
     return join_names(list(dict.fromkeys(display_name(times.reference).partition("-")[0] for times in found)), "or")
-
-
-def draw_memory(study: Study) -> FigureBlock | None:
-    """Draw peak memory in bytes; None without memory at two lengths."""
-    scopes = scopes_of(study.frame, "peak_memory_bytes", compared_lengths(study.plan))
-    if not scopes:
-        return None
-    scope = scopes[0]
-    rows = main_rows(scope.rows)
-    lines = memory_lines(rows, series_styles(study.frame["label"]), study.plan.settings.margin)
-    figure, (axis,) = panels(1, [line.label for line in lines])
-    fill_memory_panel(axis, lines)
-    predicted = "; hollow points are predicted" if any(any(line.hollow) for line in lines) else ""
-    return FigureBlock(
-        name="memory",
-        title=memory_title(rows),
-        caption=f"Peak of live tensors in {_work(scope.keys)}, {_size(scope.keys)}{predicted}. Dotted lines grow as {LINEAR} and {QUADRATIC}.",
-        figure=figure,
-        missing=_left_out(list(dict.fromkeys(rows["label"]))[MAX_LINES:]),
-    )
-
-
-def fill_memory_panel(axis: Axes, lines: Sequence[Line]) -> None:
-    """Draw bytes, with dotted guides for n and n squared."""
-    length_axis(axis, [n for line in lines for n in line.x])
-    bytes_axis(axis, [value for line in lines for value in line.y], "peak memory")
-    _draw_slopes(axis, lines)
-    draw_series(axis, lines)
-    label_ends(axis, lines)
-
-
-def memory_lines(rows: pandas.DataFrame, styles: Mapping[str, SeriesStyle], margin: float) -> list[Line]:
-    """Return a line per model; models within the margin at every n share one."""
-    found = {str(label): members for label, members in list(rows.groupby("label", sort=False))[:MAX_LINES]}
-    return [
-        Line(
-            label=_joined(group),
-            style=styles[group[0]],
-            x=list(found[group[0]]["place"]),
-            y=list(found[group[0]]["peak_memory_bytes"]),
-            hollow=list(found[group[0]]["memory_source"] == PREDICTED),
-        )
-        for group in alike(pandas.concat(found.values()), "peak_memory_bytes", margin)
-    ]
-
-
-def _draw_slopes(axis: Axes, lines: Sequence[Line]) -> None:
-    """Draw n below the line that ends lowest and n squared above the highest."""
-    ends = sorted((line.y[-1], line.x[-1]) for line in lines)
-    (low, low_n), (high, high_n) = ends[0], ends[-1]
-    draw_guide(axis, lambda n: low / 1.6 * n / low_n if n > low_n / SLOPE_REACH else math.nan, LINEAR, below=True)
-    draw_guide(axis, lambda n: high * 1.25 * (n / high_n) ** 2 if n > high_n / SLOPE_REACH else math.nan, QUADRATIC)
-
-
-def memory_title(rows: pandas.DataFrame) -> str:
-    """Compare memory at the longest shared length."""
-    longest = max(rows["place"], key=lambda place: (rows.loc[rows["place"] == place, "label"].nunique(), place))  # shared by most models
-    last = {str(row["label"]): float(row["peak_memory_bytes"]) for row in row_values(rows[rows["place"] == longest])}
-    place = f"At n = {longest:.0f}"
-    reference = next((label for label in attentions(rows).values() if label in last), "")
-    ours = next((label for label in last if role_of(label) == "gmlp"), "")
-    explicit = next((label for label in last if role_of(label) == "explicit"), "")
-    others = [(name, label) for name, label in (("gMLP", ours), ("explicit", explicit)) if label]
-    if reference and others:
-        name = "fused attention" if is_fused(row_values(rows[rows["label"] == reference])) else "attention"
-        (first, label), *rest = others if ours else [("explicit attention", explicit)]
-        more = "".join(f", {other} {_times(last[found] / last[reference])}" for other, found in rest)
-        return f"{place} {first} takes {_times(last[label] / last[reference])} {name}'s memory{more}"
-    lowest, highest = (f(last, key=lambda label: last[label]) for f in (min, max))
-    if lowest == highest:
-        return f"{place} {display_name(lowest)} takes {numbers.bytes_text(last[lowest])}"
-    return f"{place} {display_name(highest)} takes {_times(last[highest] / last[lowest])} {display_name(lowest)}'s memory"
 
 
 def _times(ratio: float) -> str:

@@ -46,14 +46,15 @@ def front_title(front: ArmFront) -> str:
     faster = [point for point in front.points if point.arm != front.baseline and point.time.high < 1]
     tested = [point for point in faster if point.is_tested]
     if not faster:
-        return f"No variant is shown to be faster than {front.baseline} at {at}"
+        return f"No variant is significantly faster than {front.baseline} at {at}"
     if not tested:
         return f"Quality in {place} against time at {at}; differences in quality are not tested"
     as_good = [point for point in tested if not point.is_worse]
     if not as_good:
-        return f"Every variant shown to be faster than {front.baseline} at {at} is worse in {place}"
+        return f"Every variant significantly faster than {front.baseline} at {at} is worse in {place}"
     best = min(as_good, key=lambda point: point.time.estimate)
-    return f"{best.arm} takes {numbers.significant(best.time.estimate, 2)}× the time of {front.baseline} at {at}, and is not shown worse in {place}"
+    ratio = numbers.significant(best.time.estimate, 2)
+    return f"{best.arm} takes {ratio}× the time of {front.baseline} at {at}, and is not significantly worse in {place}"
 
 
 def _draw_point(axis: Axes, line: Line, point: ArmPoint) -> None:

@@ -98,12 +98,16 @@ def effects_title(effects: Sequence[Effect]) -> str:
     title, num = effects[0].measure.title, len(effects)
     shown = sorted((effect for effect in effects if effect.shown), key=lambda effect: effect.size, reverse=True)
     if not shown:
-        return f"None of {num} effects on {title} is shown" if num > 1 else f"{variant_name(effects[0])} is not shown to change {title}"
+        return (
+            f"None of {num} effects on {title} is significant"
+            if num > 1
+            else f"{variant_name(effects[0])} does not significantly change {title}"
+        )
     if len(shown) <= FEW:
         names = join_names([f"{variant_name(effect)} ({effect_text(effect)})" for effect in shown])
         others = f"; {num - len(shown)} more open" if num > len(shown) else ""
         return f"{names} {'change' if len(shown) > 1 else 'changes'} {title}{others}"
-    return f"{len(shown)} of {num} effects on {title} are shown, the largest of {variant_name(shown[0])} ({effect_text(shown[0])})"
+    return f"{len(shown)} of {num} effects on {title} are significant, the largest of {variant_name(shown[0])} ({effect_text(shown[0])})"
 
 
 def _row(effect: Effect, several_parts: bool) -> Row:
@@ -126,7 +130,7 @@ def _caption(study: Study, effects: Sequence[Effect], num_rows: int) -> str:
     by = f"{100 * margin:g} {'points' if effects[0].measure.in_points else '%'}"
     return (
         f"{f'At {places}, a' if places else 'A'}gainst {baselines}{cut}. "
-        f"Bars are 95 % intervals for all effects together; grey: no effect is shown{f'; band: equal within {by}' if margin else ''}."
+        f"Bars are 95 % intervals for all effects together; grey: not significant{f'; band: equal within {by}' if margin else ''}."
         f"{f' Spread over seeds: {spreads}.' if spreads else ''}"
     )
 

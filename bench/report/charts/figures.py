@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.analysis.study import Study
-from bench.report.charts.against_length import draw_exponents, draw_memory, draw_relative_time
+from bench.report.charts.against_length import draw_exponents, draw_relative_time
 from bench.report.charts.arm_fronts import draw_arm_fronts
 from bench.report.charts.crossing import draw_crossing
 from bench.report.charts.effects import draw_effects
+from bench.report.charts.growth import draw_growth
 from bench.report.charts.peers import draw_peers
 from bench.report.charts.quadratic_bytes import draw_quadratic_bytes
 from bench.report.charts.quality import draw_quality
@@ -18,11 +19,11 @@ from bench.report.document import FigureBlock
 
 MAX_FIGURES = 6
 IN_ORDER: tuple[Callable[[Study], FigureBlock | None], ...] = (
+    draw_growth,
     draw_arm_fronts,
     draw_effects,
     draw_peers,
     draw_relative_time,
-    draw_memory,
     draw_crossing,
     draw_quadratic_bytes,
     draw_exponents,
@@ -30,7 +31,7 @@ IN_ORDER: tuple[Callable[[Study], FigureBlock | None], ...] = (
     draw_training_curves,
     draw_roofline,
 )
-"""Figures by importance: first those of a run's own question, then the argument about n."""
+"""Figures by importance: first how cost grows with n, then those of a run's own question."""
 
 
 def draw_figures(study: Study) -> list[FigureBlock]:

@@ -54,11 +54,12 @@ def panels(
     height: float = PANEL_HEIGHT,
     across: int = 1,
     top: float = TOP,
+    start: float = LEFT,
     names_at_end: bool = False,
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure of `num` panels, `across` in a row.
 
-    Each panel is `width` by `height` inches, higher if `labels` need it, and leaves room on its right for them, and `top` above.
+    Each panel is `width` by `height` inches, higher if `labels` need it, and leaves room on its right for them, `top` above, and `start` on its left.
 
     `names_at_end`: of several in a row only the last is labelled, so the room for labels is beyond the row.
     """
@@ -71,8 +72,8 @@ def panels(
     axes = []
     for place in range(num):
         row, column = divmod(place, across)
-        left, bottom = column * width + LEFT, (down - 1 - row) * height + BOTTOM
-        size = (width - LEFT - room) / (width * across + beyond), (height - top - BOTTOM) / (height * down)
+        left, bottom = column * width + start, (down - 1 - row) * height + BOTTOM
+        size = (width - start - room) / (width * across + beyond), (height - top - BOTTOM) / (height * down)
         axes.append(figure.add_axes((left / (width * across + beyond), bottom / (height * down), *size)))
     return figure, axes
 
@@ -161,10 +162,11 @@ def _height(group: Sequence[int], heights: Sequence[float]) -> float:
     return sum(heights[i] for i in group)
 
 
-def draw_guide(axis: Axes, value: Callable[[float], float], text: str, *, below: bool = False) -> None:
-    """Draw a dotted guide across the axis, named at its right end.
+def draw_guide(axis: Axes, value: Callable[[float], float], text: str, *, below: bool = False, place: float = 1.0) -> None:
+    """Draw a dotted guide across the axis, and name it.
 
-    `value` gives its height at an x. `below`: write the name under the guide. Call after the limits are set.
+    `value` gives its height at an x. `below`: write the name under the guide, to the right. `place`: of the name, along the visible part.
+    Call after the limits are set.
     """
     low, high = axis.get_xlim()
     x = np.geomspace(low, high) if axis.get_xscale() == "log" else np.linspace(low, high)
@@ -176,13 +178,13 @@ def draw_guide(axis: Axes, value: Callable[[float], float], text: str, *, below:
     axis.plot(
         x, y, color=INK, alpha=GUIDE_OPACITY, linewidth=0.9, linestyle=":", zorder=1, gid=f"guide-{slug(text)}", scalex=False, scaley=False
     )
-    end = shown[-1]
+    end = shown[int(place * (len(shown) - 1))]
     axis.annotate(
         text,
         (x[end], y[end]),
-        (-4, -3 if below else 2),
+        (5, -2) if below else (-4, 2),
         textcoords="offset points",
-        ha="right",
+        ha="left" if below else "right",
         va="top" if below else "bottom",
         fontsize=LABEL_POINTS - 1,
         color=INK,

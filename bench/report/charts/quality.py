@@ -119,7 +119,7 @@ def quality_title(steps: Sequence[Step], y: str, noun: str) -> str:
     other = display_name(steps[0].attention["model"])
     shown = [step for step in steps if step.is_shown]
     if not shown:
-        return f"No difference in {y} between gMLP and {other} is shown"
+        return f"No difference in {y} between gMLP and {other} is significant"
     signs = {step.gain > 0 for step in shown}
     if len(signs) > 1:
         return f"gMLP is above {other} at one {noun} and below at another"

@@ -23,11 +23,12 @@ INK, GRID, PAPER = "#1b1f24", "#d8dce2", "#fefefe"
 
 No other part of a figure has these colours: the page replaces them by those of its light or dark theme.
 """
-DARK = {INK: "#e6e8eb", GRID: "#3a4048", PAPER: "#14171a"}
 # Okabe and Ito, "Color Universal Design"; where theirs is too pale, a darker one: each has a contrast of 3:1 on both papers
 VERMILLION, BLUE, GREEN, PURPLE = "#d55e00", "#0072b2", "#009e73", "#9a5fc4"
 OCHRE, PINK, TEAL, BROWN, GREY = "#a67c00", "#c4528c", "#2a8c9e", "#a0694b", "#7b7d80"
 OLIVE, INDIGO, CRIMSON = "#6f8a1f", "#6a78c9", "#cf4049"
+DARK = {INK: "#e6e8eb", GRID: "#3a4048", PAPER: "#14171a", BLUE: "#4aa3df"}
+"""What a dark theme has in place of a colour."""
 HASH_SALT = "gmlp-bench"
 SETTINGS: dict[str, Any] = {
     # the stack of the page; matplotlib measures with the first that is installed
@@ -76,6 +77,17 @@ class SeriesStyle:
 
 
 ROLES = {"gmlp": VERMILLION, "fused": BLUE, "explicit": PURPLE, "transformer": GREEN}
+KINDS = (
+    (re.compile(r"linear.attention"), TEAL),
+    (re.compile(r"state.space"), OCHRE),
+    (re.compile(r"delta.rule"), PINK),
+    (re.compile(r"long.convolution"), BROWN),
+    (re.compile(r"low.rank.attention"), INDIGO),
+    (re.compile(r"window.attention"), OLIVE),
+    (re.compile(r"spatial gating|gated_projection"), CRIMSON),
+    (re.compile(r"mixer=identity|^none$"), GREY),
+)
+"""Mixers that have a colour of their own in every figure, by how models and variants are named; variants of one share it."""
 SPARE_COLORS = (OCHRE, TEAL, PINK, BROWN, GREY, OLIVE, INDIGO, CRIMSON)
 MARKERS = {VERMILLION: "osDvP", BLUE: "s^DvP", PURPLE: "Dv^P<", GREEN: "^PvX<"}
 SPARE_MARKERS = "vPX<D>"
@@ -99,8 +111,8 @@ def figure_style() -> Iterator[None]:
 def series_styles(labels: Sequence[str]) -> dict[str, SeriesStyle]:
     """Return a style for each label.
 
-    Labels of one role share its colour and differ in marker and line. A model with options has the role's colour only if it is the role's one
-    model; other labels take spare styles in order.
+    Labels of one role, or of one kind of mixer, share its colour and differ in marker and line. A model with options has the role's colour only if
+    it is the role's one model; other labels take spare styles in order.
     """
     distinct = list(dict.fromkeys(labels))
     num_of_role = Counter(map(role_of, distinct))
@@ -110,8 +122,9 @@ def series_styles(labels: Sequence[str]) -> dict[str, SeriesStyle]:
         role = role_of(label)
         if "+" in label.removeprefix(METAFORMER) and num_of_role[role] > 1:
             role = ""
-        found[label] = _of_role(ROLES[role], used[role]) if role else _spare(used[role])
-        used[role] += 1
+        color = ROLES[role] if role else next((color for kind, color in KINDS if kind.search(label)), "")
+        found[label] = _of_color(color, used[color]) if color else _spare(used[color])
+        used[color] += 1
     return found
 
 
@@ -181,8 +194,9 @@ def slug(text: str) -> str:
     return f"{safe[:40]}-{hashlib.sha256(text.encode()).hexdigest()[:6]}".lstrip("-")
 
 
-def _of_role(color: str, place: int) -> SeriesStyle:
-    return SeriesStyle(color=color, marker=MARKERS[color][place % len(MARKERS[color])], line=LINES[place % len(LINES)])
+def _of_color(color: str, place: int) -> SeriesStyle:
+    markers = MARKERS.get(color, SPARE_MARKERS)
+    return SeriesStyle(color=color, marker=markers[place % len(markers)], line=LINES[place % len(LINES)])
 
 
 def _spare(place: int) -> SeriesStyle:

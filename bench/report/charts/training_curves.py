@@ -86,7 +86,7 @@ def curves_title(pair: CurvePair, measure: str) -> str:
     names = display_name(pair.first), display_name(pair.second)
     flops, time = pair.lead(FLOPS), pair.lead(TIME)
     if not flops and not time:
-        return f"No lead of {names[0]} or {names[1]} is shown at equal training FLOPs or time"
+        return f"No lead of {names[0]} or {names[1]} is significant at equal training FLOPs or time"
     leader, other = names if (flops or time) > 0 else names[::-1]
     lead, lead_in_time = (_amount(value, measure) for value in (flops or time, time))
     if flops and time:
@@ -96,7 +96,7 @@ def curves_title(pair: CurvePair, measure: str) -> str:
         return f"{leader} leads by {lead}{unit} at equal training FLOPs, {other} by {lead_in_time} at equal time"
     unit = " points" if measure == "accuracy" else ""
     held, open_ = ("FLOPs", "time") if flops else ("time", "FLOPs")
-    return f"At equal training {held}, {leader} leads {other} by {lead}{unit}; at equal {open_}, none is shown"
+    return f"At equal training {held}, {leader} leads {other} by {lead}{unit}; at equal {open_}, none is significant"
 
 
 def _amount(value: float, measure: str) -> str:

@@ -24,7 +24,7 @@ PREDICTIONS_CAPTION = (
     "interval lies within the predicted range, refuted if the whole interval lies outside, and undecided otherwise. Intervals hold for all effects "
     "at one place of a part together (Bonferroni, 95 %)."
 )
-NO_EFFECT = "no difference shown"
+NO_EFFECT = "not significant"
 Row = Mapping[str, Any]
 
 
@@ -51,8 +51,8 @@ def _caption(part: Part, effects: Sequence[Effect], fixed: bool) -> str:
         "The plan does not fix how spreads are estimated, so the table also has intervals from each variant's own spread."
         if spreads and not fixed
         else "",
-        "An effect is shown if its interval excludes 0, or 1 for ratios.",
-        f"Effects with a caveat are never called shown: {caveats}." if caveats else "",
+        "An effect is significant if its interval excludes 0, or 1 for ratios.",
+        f"Effects with a caveat are never called significant: {caveats}." if caveats else "",
     )
     return " ".join(filter(None, sentences))
 
@@ -156,7 +156,9 @@ def _effect(
             effect = dataclasses.replace(effect, estimate=effect.own) if effect and effect.own else None
         if effect is None:
             return "", None
-        mark = "" if effect.p_adjusted is None or name in COSTS or effect.caveat else (", shown" if effect.shown else f", {NO_EFFECT}")
+        mark = (
+            "" if effect.p_adjusted is None or name in COSTS or effect.caveat else (", significant" if effect.shown else f", {NO_EFFECT}")
+        )
         return f"{interval_text(effect.estimate, effect.measure.unit)}{mark}", effect.estimate.estimate
 
     return form

@@ -12,29 +12,33 @@ from collections.abc import Iterator, Sequence
 import pandas
 
 from bench import catalog, numbers
-from bench.analysis.claims import ANSWERS, SUPPORTED, UNDECIDED, Verdict
+from bench.analysis.claims import ANSWERS, UNDECIDED, Verdict
 from bench.analysis.crossover import Crossovers, gating_pairs
 from bench.analysis.effects import QUALITIES, Effect, place_text
+from bench.analysis.evidence import FUSED
 from bench.analysis.frame import incomplete, work_text
 from bench.analysis.front import GROUP, accuracies_of
 from bench.analysis.growth import PEAK
 from bench.analysis.peers import FASTEST_PEER, PeerComparison
+from bench.analysis.quadratic_terms import FlopsGrowth
 from bench.analysis.series import row_values
 from bench.analysis.significance import Comparison
 from bench.analysis.study import Study
 from bench.analysis.unlike_sizes import unlike_planned, unlike_sizes
 from bench.questions import MEASURES
 from bench.report.sections import winners
+from bench.report.sections.findings import finding_sentences
 from bench.report.sections.wording import configurations_text, effect_text, join_names, size_note, spell_out_model
 from bench.spec import Plan
 
 MAX_SENTENCES = 3
 MAX_EFFECTS, MAX_NAMED = 3, 2
 MAX_PAIRS = 3
+MAX_GROWTHS = 3
 MAX_MODELS = 6
 NOTHING = "This run measured nothing that can be compared."
 EQUAL_SIZE = "equal size"
-ORDINARY = ("At", "Fastest", "In", "Largest", "Neither", "No", "Not", "Of", "Ours", "Shown", "The")
+ORDINARY = ("At", "Fastest", "In", "Largest", "Neither", "No", "Not", "Of", "Ours", "Significant", "The")
 """Words with which a sentence may begin that are not names."""
 AT_EQUAL = {"params": "equal parameters", "flops": "equal FLOPs", "shape": "fixed shape"}
 
@@ -69,10 +73,13 @@ def answer_sentences(study: Study) -> tuple[str, ...]:
     if study.peers:
         found = [*_peer_means(study.peers), *_predictions(study)]
     elif study.prediction_verdicts:
-        found = [*_shown_effects(study), *_predictions(study)]
+        findings = list(finding_sentences(study))
+        found = [*findings, *(() if findings else _shown_effects(study)), *_predictions(study)]
     else:
         times = winners.sentences(study)
-        found = [*times, *(() if times else (*_failures(study), *_crossings(study))), *_third(study)]
+        accuracy = list(_accuracy(study))
+        room = 1 if study.plan.question else MAX_SENTENCES - len(times) - len(accuracy)
+        found = [*times, *(() if times else (*_failures(study), *_crossings(study))), *_growth(study.flops_growth, room), *accuracy]
     if study.plan.settings.quick and found:
         found[0] = _as_first_look(found[0])
     found[:1] = [f"{study.so_far}{first}" for first in found[:1]]
@@ -85,32 +92,101 @@ def _as_first_look(sentence: str) -> str:
     return f"A first look: {sentence[:1].lower() if is_ordinary else sentence[:1]}{sentence[1:]}"
 
 
-def _third(study: Study) -> Iterator[str]:
-    if study.plan.question:
-        yield from _growth(study.verdicts)
-    accuracy = list(_accuracy(study))
-    yield from accuracy
-    if not accuracy and any(verdict.decided for verdict in study.verdicts):
-        yield f"Of {len(study.verdicts)} claims about quadratic cost {_counts(study.verdicts)}."
-
-
 def _counts(verdicts: Sequence[Verdict]) -> str:
     """Write `12 are supported, 1 is refuted and 5 are undecided`."""
     found = Counter(verdict.answer for verdict in verdicts)
     return join_names([f"{found[answer]} {'is' if found[answer] == 1 else 'are'} {answer}" for answer in ANSWERS if found[answer]])
 
 
-def _growth(verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """Say how large the n^2 share of FLOPs is, if both kinds of model are shown to be quadratic."""
-    shares = []
-    for name, kind in (("attention_flops_quadratic", "attention's"), ("gmlp_flops_quadratic", "gMLP's")):
-        found = [verdict.estimates[0] for verdict in verdicts if verdict.claim.name == name and verdict.answer == SUPPORTED]
-        if found:
-            largest = max(found, key=lambda estimate: estimate.value.estimate)
-            shares.append((largest.name.removeprefix("share of n^2 "), f"{numbers.percent(largest.value.estimate)} of {kind} FLOPs"))
-    if len(shares) == 2:
-        (place, attention), (other, gmlp) = shares
-        yield f"Neither escapes n²: {place} it holds {attention} and {gmlp}{'' if other == place else f' {other}'}."
+def _growth(found: Sequence[FlopsGrowth], room: int) -> list[str]:
+    """Say how FLOPs grew and which share is n^2, then what that means; in one sentence if there is room for no more."""
+    known = [growth for growth in found if growth.share is not None]
+    alike = [growth for growth in known if (growth.shortest, growth.longest) == (known[0].shortest, known[0].longest)]
+    if not alike or room < 1:
+        return []
+    return [_means(alike, with_shares=True)] if room == 1 else [_grew(alike), _means(alike, with_shares=False)]
+
+
+def _grew(found: Sequence[FlopsGrowth]) -> str:
+    """Write `From n = 17 to 257 (15×), FLOPs per sample grow 15.3× in gMLP (44 % of them n² at 257) and 19.2× in ViT (28 %).`"""
+    first, *_ = found
+    texts = [
+        f"{numbers.significant(growth.times)}× in {spell_out_model(growth.model)} "
+        f"({numbers.percent(growth.share)}{'' if i else f' of them n² at {growth.longest}'})"
+        for i, growth in enumerate(_main(found))
+    ]
+    factor = numbers.significant(first.longest / first.shortest, 2)
+    return f"From n = {first.shortest} to {first.longest} ({factor}×), FLOPs per sample grow {join_names(texts)}."
+
+
+def _main(found: Sequence[FlopsGrowth]) -> list[FlopsGrowth]:
+    """Return gMLP and one attention; without both, the first two."""
+    gates = [growth for growth in found if growth.has_weights and not growth.has_scores]
+    attention = [growth for growth in found if growth.attention]
+    return [gates[0], attention[0]] if gates and attention else list(found[:2])
+
+
+def _means(found: Sequence[FlopsGrowth], *, with_shares: bool) -> str:
+    """Say where the n^2 is.
+
+    `Both are quadratic: gMLP keeps n² weights, ViT computes n² scores per sample, which fused attention never stores.` Or, with shares: `At n = 257
+    n² is 44 % of gMLP's FLOPs (n² weights) and 28 % of ViT's (n² scores per sample, which fused attention never stores).`
+    """
+    quadratic, others = [growth for growth in found if growth.share], [growth for growth in found if not growth.share]
+    longest = found[0].longest
+    if not quadratic:
+        return f"At n = {longest} no FLOPs grow as n²: {_few(others)} {'is' if len(others) == 1 else 'are'} linear in n."
+    homes: dict[tuple[bool, bool, bool], list[FlopsGrowth]] = {}
+    for growth in quadratic:
+        homes.setdefault((growth.has_weights, growth.has_scores, bool(growth.attention)), []).append(growth)
+    rest = f"; {_few(others)} {'has' if len(others) == 1 else 'have'} no n² term" if others else ""
+    stored = _stored(quadratic)
+    if with_shares:
+        texts = [
+            f"{_percents([growth.share or 0.0 for growth in members])} of {_few(members, possessive=True)}{'' if i else ' FLOPs'} "
+            f"({_home(*home)}{stored if home[2] else ''})"
+            for i, (home, members) in enumerate(homes.items())
+        ]
+        return f"At n = {longest} n² is {join_names(texts)}{rest}."
+    texts = [f"{_few(members)} {_verb(members, *home)}" for home, members in homes.items()]
+    all_of = {2: "Both are", 3: "All three are"}.get(len(quadratic), f"All {len(quadratic)} are")
+    lead = f"{_few(quadratic)} {'is' if len(quadratic) == 1 else 'are'}" if others or len(quadratic) == 1 else all_of
+    return f"{lead} quadratic: {', '.join(texts)}{stored}{rest}."
+
+
+def _home(has_weights: bool, has_scores: bool, has_attention: bool) -> str:
+    """Name what is n^2 in size: weights, or numbers of every sample."""
+    what = [
+        *(["n² weights"] if has_weights else []),
+        *([f"n² {'scores' if has_attention else 'numbers'} per sample"] if has_scores else []),
+    ]
+    return join_names(what) or "n² FLOPs"
+
+
+def _verb(members: Sequence[FlopsGrowth], has_weights: bool, has_scores: bool, has_attention: bool) -> str:
+    many = len(members) > 1
+    found = [f"{'keep' if many else 'keeps'} {_home(True, False, has_attention)}"] if has_weights else []
+    found += [f"{'compute' if many else 'computes'} {_home(False, True, has_attention)}"] if has_scores else []
+    return join_names(found) or f"{'have' if many else 'has'} n² FLOPs"
+
+
+def _stored(found: Sequence[FlopsGrowth]) -> str:
+    """Say which kernels that ran store the n^2 scores."""
+    kernels = {kernel for growth in found for kernel in growth.attention}
+    if not kernels or not kernels & set(FUSED):
+        return ""
+    return ", which fused attention never stores" if kernels <= set(FUSED) else ", which only explicit attention stores"
+
+
+def _few(found: Sequence[FlopsGrowth], *, possessive: bool = False) -> str:
+    ending = "'s" if possessive else ""
+    names = [spell_out_model(growth.model) + ending for growth in found]
+    return join_names(names if len(names) <= MAX_GROWTHS else [*names[:MAX_NAMED], f"{len(names) - MAX_NAMED} more"])
+
+
+def _percents(shares: Sequence[float]) -> str:
+    texts = list(dict.fromkeys(numbers.percent(share) for share in (min(shares), max(shares))))
+    return " to ".join([*(text.removesuffix(" %") for text in texts[:-1]), texts[-1]])
 
 
 def _accuracy(study: Study) -> Iterator[str]:
@@ -118,6 +194,8 @@ def _accuracy(study: Study) -> Iterator[str]:
     rows, comparisons = accuracies_of(study)
     groups = [members for _, members in rows.groupby(list(GROUP), sort=False, dropna=False) if len(members) > 1]
     if not groups:
+        trained = study.cells[study.cells["accuracy"].notna()]
+        yield from _alone(trained.drop_duplicates(["model", "task", "seq_len", "budget", "recipe"]))
         return
     best = [members.sort_values(["accuracy", "model"], ascending=[False, True]) for members in groups]
     leads = [_leads(str(members["cell_id"].iloc[0]), members, comparisons) for members in best]
@@ -128,18 +206,30 @@ def _accuracy(study: Study) -> Iterator[str]:
         first, second = (best[0].iloc[i] for i in (0, 1))
         means = f"{spell_out_model(first['model'])} has the highest mean accuracy on {tasks} ({numbers.fraction(first['accuracy'])})"
         next_best = f"{spell_out_model(second['model'])} follows ({numbers.fraction(second['accuracy'])})"
-        yield f"{means}, {next_best}; the difference is {'shown' if leads[0] else 'not shown'}{sizes}."
+        yield f"{means}, {next_best}; the difference is {'significant' if leads[0] else 'not significant'}{sizes}."
         return
     (model, num), *others = Counter(str(members["model"].iloc[0]) for members in best).most_common()
     shown_of = Counter(str(members["model"].iloc[0]) for lead, members in zip(leads, best, strict=True) if lead)
     if tied := [other for other, times in others if times == num]:
-        counts = [f"{spell_out_model(name)} in {num} ({shown_of[name]} shown)" for name in (model, *tied)]
+        counts = [f"{spell_out_model(name)} in {num} ({shown_of[name]} significant)" for name in (model, *tied)]
         yield f"Of {len(best)} comparisons of mean accuracy on {tasks}, {join_names(counts)} is highest{sizes}."
         return
     shown = shown_of[model]
     where = f"in {num} of {len(best)} comparisons"
-    tested = "all are shown" if shown == num else f"{shown or 'none'} {'is' if shown < 2 else 'are'} shown"
+    tested = "all are significant" if shown == num else f"{shown or 'none'} {'is' if shown < 2 else 'are'} significant"
     yield f"{spell_out_model(model)} has the highest mean accuracy on {tasks} {where}; {tested}{sizes}."
+
+
+def _alone(rows: pandas.DataFrame) -> Iterator[str]:
+    """Say how accurate models are that were trained without a rival."""
+    texts = [
+        f"{numbers.fraction(row['accuracy'], row['accuracy_low'], row['accuracy_high'])} for {spell_out_model(row['model'])} "
+        f"on {str(row['task']).partition('+')[0]} at n = {row['seq_len']:.0f}"
+        for row in row_values(rows)
+    ]
+    if texts:
+        more = f" and {len(texts) - MAX_EFFECTS} more" if len(texts) > MAX_EFFECTS else ""
+        yield f"Accuracy on test data: {join_names(texts[:MAX_EFFECTS]) if not more else ', '.join(texts[:MAX_EFFECTS])}{more}."
 
 
 def _leads(first: str, members: pandas.DataFrame, comparisons: Sequence[Comparison]) -> bool:
@@ -182,7 +272,7 @@ def _peer_means(comparison: PeerComparison) -> Iterator[str]:
         if mean.peer == FASTEST_PEER and mean.ratio:
             by_phase.setdefault(" ".join([*dtype, work_text("phase", mean.phase)]), []).append(mean.ratio.estimate)
     means = [f"{numbers.span(found)} in {phase}" for phase, found in by_phase.items()]
-    yield f"Ours is shown to be faster (Holm) in {configurations_text(comparison.shown_faster)}."
+    yield f"Ours is significantly faster (Holm) in {configurations_text(comparison.shown_faster)}."
     if means:
         yield f"Of the fastest peer's time, ours takes on average {join_names(means)}."
 
@@ -197,7 +287,7 @@ def _shown_effects(study: Study) -> Iterator[str]:
         if arms := _largest([effect for effect in by_measure[name] if effect.shown]):
             yield _effects_sentence(name, arms)
         elif by_measure[name]:
-            yield f"No effect on {MEASURES[name].title} is shown."
+            yield f"No effect on {MEASURES[name].title} is significant."
 
 
 def _effects_sentence(measure: str, arms: Sequence[Effect]) -> str:
@@ -205,7 +295,7 @@ def _effects_sentence(measure: str, arms: Sequence[Effect]) -> str:
     alike = [list(group) for _, group in itertools.groupby(arms, key=lambda effect: (effect_text(effect), *_place(effect)))]
     shown = alike[: MAX_EFFECTS if len(alike) <= MAX_EFFECTS else MAX_EFFECTS - 1]
     first = [effect for group in shown for effect in group]
-    which = "Shown" if len(arms) == len(first) else f"Largest of {len(arms)} effects shown"
+    which = "Significant" if len(arms) == len(first) else f"Largest of {len(arms)} significant effects"
     baselines = join_names(list(dict.fromkeys(effect.contrast.against for effect in first)))
     names, places = [effect.contrast.arm for effect in first], list(dict.fromkeys(_place(effect)[1] for effect in first))
     differ = len(set(names)) < len(names), len(places) > 1  # a variant that is named twice is told by its part

@@ -133,7 +133,7 @@ def changes_table(found: TwoRuns) -> Table:
             f"{c.first:g}",
             f"{c.second:g}",
             "" if c.p_adjusted is None else numbers.p_value(c.p_adjusted),
-            "" if c.shown else f"not claimed ({c.caveat})" if c.caveat else "no difference shown",
+            "" if c.shown else f"not claimed ({c.caveat})" if c.caveat else "no significant difference",
         )
         for c in found.changes
     ]

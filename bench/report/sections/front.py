@@ -238,7 +238,7 @@ def comparison_table(comparisons: Sequence[Comparison], axes: Axes) -> Table:
     tasks = task_names(c.group["task"] for c in comparisons)
     task = ("task",) if len(tasks) > 1 else ()
     difference = "difference [95 %]" if axes.y == "accuracy" else f"difference in {DIFFERENCE_UNITS[axes.y]} [95 %]"
-    headers = (*task, "n", "budget", "higher", "lower", difference, "verdict", "p (Holm)", "p", "test", "seeds", "items")
+    headers = (*task, "n", "budget", "higher", "lower", "verdict", difference, "p (Holm)", "p", "test", "seeds", "items")
     numeric = tuple(header not in ("task", "higher", "lower", "test", "verdict") for header in headers)
     texts = [(*(tasks[c.group[key]] for key in task), *_comparison_texts(c, axes)) for c in comparisons]
     return Table(headers=headers, numeric=numeric, rows=tuple(texts))
@@ -257,7 +257,7 @@ def _comparison_texts(comparison: Comparison, axes: Axes) -> tuple[str, ...]:
     seeds = " and ".join(dict.fromkeys(seeds_text(num, comparison.planned_seeds) for num in shown))
     return (
         *(numbers.whole(group["seq_len"]), numbers.count(group["budget"]), comparison.first, comparison.second),
-        *(_difference_text(comparison, axes), comparison.verdict),
+        *(comparison.verdict, _difference_text(comparison, axes)),
         *(numbers.p_value(comparison.p_adjusted), numbers.p_value(difference.p_value)),
         *(difference.test, seeds, f"{difference.num_items:,}"),
     )

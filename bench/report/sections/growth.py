@@ -1,4 +1,4 @@
-"""Show how cost grows with n: decompositions, local exponents, twins and crossovers.
+"""Show how cost grows with n: polynomials, local exponents, twins and crossovers.
 
 Twins are two neighbouring lengths, n and n - 1, with and without a class token. The tables' captions describe the methods.
 """
@@ -22,37 +22,30 @@ from bench.report.document import Block, Paragraph, TableBlock
 from bench.report.tables import Column, Row, Table, number, plain, table
 
 
-def decomposition_table(found: Sequence[Growth]) -> Table:
-    """Return each series' quadratic fit per quantity, or why it failed.
-
-    Cost is fitted as a + b n + c n^2.
-    """
+def polynomial_table(found: Sequence[Growth]) -> Table:
+    """Return the polynomial of each series' counts, and the part of its n^2 term at the longest length."""
     rows = []
-    for growth in found:
-        fit, answer = growth.decomposition, growth.answer
-        ends = {"shortest": fit.lengths[0], "longest": fit.lengths[-1]} if fit.lengths else {"shortest": None, "longest": None}
-        terms = {**_bounds("a", fit.a), **_bounds("b", fit.b), **_bounds("c", fit.c), "unit": growth.measure.unit}
-        derived = {**_bounds("share", answer.share), **_bounds("equal", fit.quadratic_equals_linear)}
-        rows.append({**_place(growth), **ends, **terms, **derived, "answer": answer.answer, "why": answer.reason})
+    for growth in (growth for growth in found if growth.counted):
+        counted = growth.counted
+        assert counted is not None
+        rows.append(
+            {
+                **_place(growth),
+                "shortest": counted.lengths[0],
+                "longest": counted.lengths[-1],
+                "unit": growth.measure.unit,
+                "a": counted.a,
+                "b": counted.b,
+                "c": counted.c,
+                "share": counted.share(counted.lengths[-1]),
+            }
+        )
     columns = (
         *_places(found),
         *(number("shortest", "n from", numbers.whole), number("longest", "to", numbers.whole)),
-        *(_term("a", "a"), _term("b", "b (per n)"), _term("c", "c (per n^2)")),
-        *(_interval("share", "share of c n^2", numbers.percent), _interval("equal", "b n = c n^2 at", _rounded)),
-        *(Column(header="answer", text=lambda row: row["answer"], numeric=False, badge=True), plain("why")),
+        *(_term("a", "a"), _term("b", "b (per n)"), _term("c", "c (per n^2)"), number("share", "share of c n^2", numbers.percent)),
     )
     return table(pandas.DataFrame(rows), columns)
-
-
-def share_table(found: Sequence[Growth]) -> Table:
-    """Return the share of each fitted term per series and length."""
-    rows = [
-        {**_place(growth), "n": at.n, **_bounds("a", at.constant), **_bounds("b", at.linear), **_bounds("c", at.quadratic)}
-        for growth in found
-        for at in growth.decomposition.shares
-    ]
-    shares = (_interval(name, header, numbers.percent) for name, header in (("a", "a"), ("b", "b n"), ("c", "c n^2")))
-    return table(pandas.DataFrame(rows), (*_places(found), number("n", "n", numbers.whole), *shares))
 
 
 def exponent_table(found: Sequence[Growth]) -> Table:
@@ -171,7 +164,7 @@ def _interval(name: str, header: str, text: Callable[[float], str]) -> Column:
 
 
 def _term(name: str, header: str) -> Column:
-    return Column(header=header, text=lambda row: _interval_text(row, name, lambda value: f"{value:.3g} {row['unit']}"), key=name)
+    return Column(header=header, text=lambda row: f"{row[name]:.3g} {row['unit']}", key=name)
 
 
 def _interval_text(row: Row, name: str, text: Callable[[float], str]) -> str:
@@ -192,8 +185,16 @@ EQUAL_AT = Column(header="equal at n", text=lambda row: row["crossings"], key="f
 def _crossing(one: Crossing) -> str:
     if one.low == one.n == one.high:
         return _rounded(one.n)
-    low, high = (_rounded(bound) if bound is not None else "not bounded" for bound in (one.low, one.high))
-    return f"{_rounded(one.n)} [{low}, {high}]"
+    if one.low is None or one.high is None:
+        where = (
+            f"above {_rounded(one.low)}"
+            if one.low is not None
+            else f"below {_rounded(one.high)}"
+            if one.high is not None
+            else "not bounded"
+        )
+        return f"{where} (interpolated: {_rounded(one.n)})"
+    return f"between {_rounded(one.low)} and {_rounded(one.high)} (interpolated: {_rounded(one.n)})"
 
 
 def _length(scope: str, row: Row) -> str:
@@ -208,12 +209,9 @@ def _rounded(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
 
 
-DECOMPOSITION = (
-    "Cost as a + b n + c n^2, one shape per series. Times: non-negative least squares with relative weights over configurations that are stable "
-    "and not launch-bound, with 95 % t-intervals over rounds. A fit is dropped if a lack-of-fit test against the error between rounds rejects it "
-    "(p < 0.01) or if the grid cannot identify c. Counts: exact, from the first length after which they follow one polynomial within 0.5 %."
+POLYNOMIALS = (
+    "Counts as a + b n + c n^2, one shape per series: exact, from the first length after which they follow one polynomial within 0.5 %."
 )
-SHARES = "The share of each term in the fitted cost, at every length of an accepted fit."
 EXPONENTS = (
     "Local exponents between neighbouring lengths: d log cost / d log n, paired by round, with 95 % intervals. 1 is linear, 2 quadratic."
 )
@@ -222,8 +220,8 @@ TWINS = (
     "extra token costs more than an average one."
 )
 MEASURED_CROSSINGS = (
-    "The n at which two measured series cost the same. The mean log ratio, paired by round, is interpolated linearly in log n; the interval ends "
-    "where the 95 % band crosses zero. Pairs: gMLP with every other model, and one model under two attention kernels."
+    "Between which measured n two series cost the same: the difference is significant on either side, by 95 % intervals paired by round. The point "
+    "between them is interpolated in log n. Pairs: gMLP with every other model, and one model under two attention kernels."
 )
 CLOSED = "The n at which two models cost the same by their closed forms, for the blocks alone and for the whole model. Each model keeps its shape."
 EQUAL = "The n above which quadratic FLOPs exceed linear FLOPs, by closed form."
@@ -235,8 +233,7 @@ def growth_blocks(study: Study) -> tuple[Block, ...]:
 
 
 def _blocks(study: Study) -> Iterator[Block]:
-    yield from _shown(decomposition_table(study.growth), DECOMPOSITION)
-    yield from _shown(share_table(study.growth), SHARES)
+    yield from _shown(polynomial_table(study.growth), POLYNOMIALS)
     yield from _shown(exponent_table(study.growth), EXPONENTS)
     yield from (Paragraph(text=sentence) for sentence in refused_exponents(study.growth))
     yield from _shown(twin_table(study.growth), TWINS)

@@ -87,7 +87,7 @@ def _pair_texts(pair: RankedModel, margin: float) -> tuple[str, str, str]:
         verdict = equal
     else:
         rounds = _rounds_text([pair])
-        verdict = f"no difference shown: {pair.why}{f' ({rounds} would decide)' if rounds else ''}"
+        verdict = f"no significant difference: {pair.why}{f' ({rounds} would decide)' if rounds else ''}"
     return pair.other, ratio_text(pair), verdict
 
 
@@ -111,7 +111,7 @@ def _pair_caption(study: Study) -> str:
     lead = "Latency of each model over that of the fastest."
     if not study.timings:
         how = (
-            "Each ratio divides two medians, not paired by round. A difference is shown if the two 95 % intervals do not overlap and both "
+            "Each ratio divides two medians, not paired by round. A difference is significant if the two 95 % intervals do not overlap and both "
             "configurations are stable. No correction for the number of comparisons."
         )
         return f"{lead} {how} Conditions: {conditions}."

@@ -10,7 +10,6 @@ from bench import numbers
 from bench.analysis.claims import REFUTED, SUPPORTED, UNDECIDED, Estimate, Verdict
 from bench.analysis.frame import scope_text
 from bench.analysis.study import Study
-from bench.analysis.verdicts import ALL_CONCLUSIONS
 from bench.intervals import Interval
 from bench.report.document import Claimed
 from bench.report.sections.answer import answer_sentences
@@ -59,7 +58,7 @@ def _subject(verdict: Verdict) -> str:
     n = f"n = {verdict.n}" if verdict.n is not None else ""
     if part := verdict.scope.get("part"):
         return ", ".join(filter(None, (part, verdict.about, n)))
-    models = "" if verdict.about == ALL_CONCLUSIONS else " / ".join(map(spell_out_model, verdict.about.split(" / ")))
+    models = " / ".join(map(spell_out_model, verdict.about.split(" / ")))
     return ", ".join(filter(None, (models, n)))
 
 

@@ -62,8 +62,8 @@ USUAL = ("infer", "eager", "", None)
 HIDDEN = ("seq_len", "size")
 MARKS = {
     " = ": "The sign = joins models that are equal within {margin:g} %.",
-    " or ": "The word or joins models between which no difference is shown.",
-    " lead ": "3 lead: between three models no difference is shown.",
+    " or ": "The word or joins models between which no difference is significant.",
+    " lead ": "3 lead: between three models no difference is significant.",
 }
 MEANING = "1.25× means that the next model takes 1.25 times as long."
 
@@ -257,8 +257,8 @@ def field_text(ranking: Ranking) -> str:
     if outcome == EQUAL:
         return f"equal within {100 * ranking.margin:g} %"
     if outcome == OPEN:
-        return "not shown"
-    mark = " = " if all(pair.equal for pair in ranking.level) else " or "
+        return "not significant"
+    mark = " = " if all(pair.equal for pair in _leading(ranking)) else " or "
     names = _joined([spell_out_model(label) for label in leaders], mark) if len(leaders) <= MAX_LEADERS else f"{len(leaders)} lead"
     return f"{names} {numbers.significant(_behind(ranking)[0].ratio)}×"
 
@@ -275,10 +275,16 @@ def _outcome(ranking: Ranking) -> tuple[str, ...]:
 
     A lead over another kernel of a leading model alone is none over a model.
     """
-    leaders = sorted((ranking.best, *(pair.other for pair in ranking.level)))
+    leaders = sorted((ranking.best, *(pair.other for pair in _leading(ranking))))
     if _behind(ranking):
         return (WINS, *leaders)
     return (EQUAL,) if all(pair.equal for pair in ranking.level) else (OPEN,)
+
+
+def _leading(ranking: Ranking) -> tuple[RankedModel, ...]:
+    """Return the models level with the fastest that no slower one precedes: a model is not among the fastest because it is noisy."""
+    first_behind = min((pair.ratio for pair in ranking.slower), default=math.inf)
+    return tuple(pair for pair in ranking.level if pair.ratio < first_behind)
 
 
 def _behind(ranking: Ranking) -> tuple[RankedModel, ...]:
@@ -336,7 +342,7 @@ def _sentence(condition: Condition, facts: str, unit: str) -> str:
     place = f" ({facts})" if facts else ""
     start = AT_UNLIKE if condition.unlike and condition.match != NO_MATCH else AT_SAME[condition.match]
     sizes = f"; {condition.unlike}" if condition.unlike else ""
-    return f"{start}{place}, {', '.join(texts) or 'no difference is shown'}{rest}{sizes}."
+    return f"{start}{place}, {', '.join(texts) or 'no difference is significant'}{rest}{sizes}."
 
 
 def _clause(outcome: tuple[str, ...], xs: Sequence[float], condition: Condition, unit: str) -> str:
@@ -347,7 +353,9 @@ def _clause(outcome: tuple[str, ...], xs: Sequence[float], condition: Condition,
         return f"{who} are equal within {100 * rankings[0].margin:g} % {where}"
     names = [spell_out_model(label) for label in outcome[1:]]
     if len(names) <= MAX_NAMED:
-        return f"{_joined(names, ' or ')}{VERB}{where} ({numbers.span(_behind(ranking)[0].ratio for ranking in rankings)}×)"
+        is_open = [pair.other for ranking in rankings for pair in ranking.level if pair not in _leading(ranking)]
+        unsure = f"; {join_names([spell_out_model(label) for label in dict.fromkeys(is_open)])} undecided" if is_open else ""
+        return f"{_joined(names, ' or ')}{VERB}{where} ({numbers.span(_behind(ranking)[0].ratio for ranking in rankings)}×{unsure})"
     # only the fastest is tested against the others, so no lead of the rest over them is claimed
     behind = [[spell_out_model(pair.other) for pair in _behind(ranking)] for ranking in rankings]
     everywhere = [name for name in behind[0] if all(name in others for others in behind)][:MAX_NAMED]

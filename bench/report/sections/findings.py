@@ -1,0 +1,72 @@
+"""Fill the sentences by which a question is answered (`bench.questions.Finding`) with a run's effects."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from bench import catalog, numbers
+from bench.analysis.effects import Effect
+from bench.analysis.study import Study
+from bench.questions import Asked, Finding, PaysFrom
+
+LATENCY = "latency_ms"
+NOT_SIGNIFICANT = "not significant"
+
+
+def finding_sentences(study: Study) -> Iterator[str]:
+    """Yield the sentences of the question's file for which the run has every effect."""
+    if study.plan.name not in catalog.names("ablations"):
+        return
+    findings: tuple[Finding, ...] = catalog.load("ablations", study.plan.name).ABLATION.findings
+    for finding in findings:
+        values = [_from_text(one, study) if isinstance(one, PaysFrom) else _effect_text(one, study) for one in finding.about]
+        if all(values):
+            yield finding.text.format(*values)
+
+
+def _effect_text(asked: Asked, study: Study) -> str:
+    """Write `-8.4 points [-10.5, -6.2]` or `+0.1 points (not significant)`; "" without exactly one such effect."""
+    found = [effect for effect in _effects(asked, study) if effect.measure.name == asked.measure]
+    found = [effect for effect in found if asked.seq_len in (None, effect.contrast.seq_len)]
+    found = [effect for effect in found if not asked.model or effect.contrast.place.get("model") == asked.model]
+    if len(found) != 1:
+        return ""
+    (effect,) = found
+    estimate = effect.estimate
+    if effect.measure.is_ratio:
+        value, bounds = (
+            f"{numbers.significant(estimate.estimate)}\N{MULTIPLICATION SIGN}",
+            (numbers.significant(b) for b in (estimate.low, estimate.high)),
+        )
+    elif effect.measure.in_points:
+        value, bounds = f"{100 * estimate.estimate:+.1f} points", (f"{100 * b:+.1f}" for b in (estimate.low, estimate.high))
+    else:
+        value, bounds = f"{estimate.estimate:+.3g}", (f"{b:+.3g}" for b in (estimate.low, estimate.high))
+    if effect.caveat:
+        return f"{value} ({effect.caveat.partition(':')[0]})"
+    if not effect.shown:
+        return f"{value} ({NOT_SIGNIFICANT})"
+    return value if estimate.low == estimate.high or math.isinf(estimate.high) else f"{value} [{', '.join(bounds)}]"
+
+
+def _from_text(asked: PaysFrom, study: Study) -> str:
+    """Write `between 64 and 256`: the measured lengths between which the decision changes; "" where times decide none."""
+    found = sorted((effect for effect in _effects(asked, study) if effect.measure.name == LATENCY), key=lambda one: one.contrast.seq_len)
+    if not found or any(effect.estimate.is_open for effect in found):
+        return ""
+    slower_or_open = [place for place, effect in enumerate(found) if not (effect.shown and effect.distance < 0)]
+    if not slower_or_open:
+        return f"at {found[0].contrast.seq_len} or less"
+    last = slower_or_open[-1]
+    if last == len(found) - 1:
+        return f"beyond {found[-1].contrast.seq_len}" if found[-1].shown else ""
+    slower = [effect.contrast.seq_len for effect in found[: last + 1] if effect.shown]
+    after = found[last + 1].contrast.seq_len
+    return f"between {slower[-1]} and {after}" if slower else f"at {after} or less"
+
+
+def _effects(asked: Asked | PaysFrom, study: Study) -> list[Effect]:
+    baselines = {part.name: part.baseline for part in study.plan.parts}
+    pair = (asked.part, asked.arm, asked.against or baselines.get(asked.part, ""))
+    return [effect for effect in study.effects if (effect.contrast.part, effect.contrast.arm, effect.contrast.against) == pair]

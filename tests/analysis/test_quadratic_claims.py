@@ -1,0 +1,189 @@
+"""The verdicts flip when they should: for each claim a run that supports it and one that refutes it, and runs that decide nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+import pytest
+
+from bench.analysis.claims import COUNTED, Verdict
+from bench.analysis.evidence import Evidence
+from bench.analysis.quadratic_claims import CLAIMS, judge
+from tests.analysis.made_runs import Made, evidence, linear, quadratic, scores
+
+SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
+BY_NAME = {claim.name: claim for claim in CLAIMS}
+
+
+def flat(n: int) -> float:
+    return math.sqrt(n)
+
+
+def pair(first: Mapping[int, float], second: Mapping[int, float], **others: str) -> tuple[Made, Made]:
+    """gMLP and ViT at a few lengths, with these latencies."""
+    lengths = tuple(first)
+    return (
+        Made(model="gmlp", latency=first.__getitem__, lengths=lengths, others=others),
+        Made(model="vit", attention="auto", latency=second.__getitem__, lengths=lengths, others=others),
+    )
+
+
+def trained(first: float, second: float, **fields: int) -> Evidence:
+    models = (
+        Made(model="gmlp", lengths=(17,), others={"accuracy": first, "task": "digits"}),
+        Made(model="vit", attention="auto", lengths=(17,), others={"accuracy": second, "task": "digits"}),
+    )
+    by_cell = {"cell-0-17": scores(first, **fields), "cell-1-17": scores(second, seed=1, **fields)}
+    return evidence(*models, scores=by_cell)
+
+
+FAST, SLOW = {17: 1.0, 65: 2.0, 257: 9.0}, {17: 1.5, 65: 3.0, 257: 12.0}
+LINEAR = {"params": quadratic, "flops": linear, "activation_bytes": linear, "weight_bytes": linear}
+QUADRATIC = {"params": quadratic, "flops": quadratic, "activation_bytes": quadratic, "weight_bytes": quadratic}
+CASES: dict[str, tuple[Evidence, Evidence]] = {
+    "attention_flops_quadratic": (
+        evidence(Made(model="vit", attention="auto", costs=QUADRATIC)),
+        evidence(Made(model="vit", attention="auto", costs=LINEAR)),
+    ),
+    "gmlp_flops_quadratic": (evidence(Made(model="gmlp", costs=QUADRATIC)), evidence(Made(model="gmlp", costs=LINEAR))),
+    "explicit_attention_memory_quadratic": (
+        evidence(Made(model="vit", attention="math", costs=QUADRATIC)),
+        evidence(Made(model="vit", attention="math", costs=LINEAR)),
+    ),
+    "fused_attention_memory_linear": (
+        evidence(Made(model="vit", attention="flash", costs=LINEAR)),
+        evidence(Made(model="vit", attention="flash", costs=QUADRATIC)),
+    ),
+    "gmlp_activations_linear": (evidence(Made(model="gmlp", costs=LINEAR)), evidence(Made(model="gmlp", costs=QUADRATIC))),
+    "gmlp_weights_quadratic": (evidence(Made(model="gmlp", costs=QUADRATIC)), evidence(Made(model="gmlp", costs=LINEAR))),
+    "attention_time_steep": (
+        evidence(Made(model="vit", attention="auto", latency=quadratic)),
+        evidence(Made(model="vit", attention="auto", latency=flat)),
+    ),
+    "gmlp_time_steep": (evidence(Made(model="gmlp", latency=quadratic)), evidence(Made(model="gmlp", latency=flat))),
+    "gmlp_faster_than_vit": (evidence(*pair(FAST, SLOW)), evidence(*pair(FAST, {**SLOW, 17: 0.5}))),
+    "gmlp_matches_vit_accuracy": (trained(0.90, 0.90), trained(0.80, 0.90)),
+}
+
+
+def verdicts_on(name: str, found: Evidence) -> list[Verdict]:
+    return judge(found, [BY_NAME[name]])
+
+
+def verdict_on(name: str, found: Evidence) -> Verdict:
+    (verdict,) = verdicts_on(name, found)
+    return verdict
+
+
+def test_every_claim_has_a_case() -> None:
+    assert set(CASES) == set(BY_NAME)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_claim_is_supported_by_one_run_and_refuted_by_another(name: str) -> None:
+    supporting, refuting = CASES[name]
+    for found, answer in ((supporting, SUPPORTED), (refuting, REFUTED)):
+        verdict = verdict_on(name, found)
+        assert verdict.answer == answer, verdict.reason
+        assert verdict.reason
+        assert verdict.cells
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_quick_run_decides_counts_alone_and_a_noisy_machine_nothing_that_is_timed(name: str) -> None:
+    supporting, _ = CASES[name]
+    quick = dataclasses.replace(supporting, quick=True, caveat="A quick run.")
+    assert verdict_on(name, quick).answer == (SUPPORTED if BY_NAME[name].metric in COUNTED else UNDECIDED)
+    noisy = dataclasses.replace(supporting, caveat="The control excludes 1.")
+    assert verdict_on(name, noisy).answer == (UNDECIDED if BY_NAME[name].timed else SUPPORTED)
+
+
+def test_three_rounds_decide_nothing() -> None:
+    found = evidence(*pair(FAST, SLOW), Made(model="gmlp", others={"match": "shape"}), rounds=3)
+    answers = {verdict.claim.name: verdict.answer for verdict in judge(found) if verdict.claim.timed}
+    assert set(answers.values()) == {UNDECIDED}
+
+
+def test_few_seeds_decide_nothing() -> None:
+    assert verdict_on("gmlp_matches_vit_accuracy", trained(0.9, 0.9, seeds=3)).answer == UNDECIDED
+
+
+def test_closed_forms_decide_at_any_length_and_matching() -> None:
+    """Matched parameters change the width from length to length; the closed form of each is exact all the same."""
+    short = evidence(Made(model="gmlp", costs=QUADRATIC, lengths=(17,), others={"match": "params"}))
+    assert verdict_on("gmlp_flops_quadratic", short).answer == SUPPORTED
+    assert verdict_on("gmlp_flops_quadratic", short).estimates[0].name == "share of n^2 at n = 17"
+
+
+def test_a_short_grid_says_nothing_of_bytes_and_time_stays_open() -> None:
+    short = evidence(Made(model="gmlp", costs=QUADRATIC, lengths=(17, 65, 257)))
+    assert verdicts_on("gmlp_activations_linear", short) == []
+    assert "at least 4 are needed" in verdict_on("gmlp_time_steep", short).reason
+
+
+def test_one_length_makes_no_claim_about_every_length() -> None:
+    assert verdicts_on("gmlp_faster_than_vit", evidence(*pair({17: 1.0}, {17: 1.5}))) == []
+
+
+def test_where_gmlp_is_faster_and_where_not_is_named() -> None:
+    reason = verdict_on("gmlp_faster_than_vit", evidence(*pair(FAST, {17: 0.5, 65: 2.0, 257: 12.0}), seed=1)).reason
+    assert "faster at n = 257" in reason
+    assert "slower at n = 17" in reason
+    assert "not significantly different at n = 65" in reason
+
+
+@pytest.mark.parametrize(
+    ("times", "match", "answer", "n"),
+    [
+        ({17: 1.5, 65: 3.0, 257: 12.0}, "params", SUPPORTED, 257),
+        ({17: 0.5, 65: 1.0, 257: 12.0}, "params", REFUTED, 65),
+        ({17: 1.5, 65: 2.0, 257: 12.0}, "params", UNDECIDED, 65),
+        ({17: 0.5, 65: 1.0, 257: 12.0}, "shape", UNDECIDED, 257),
+    ],
+)
+def test_the_ratio_shown_is_of_a_length_that_bears_out_the_answer(times: dict[int, float], match: str, answer: str, n: int) -> None:
+    verdict = verdict_on("gmlp_faster_than_vit", evidence(*pair(FAST, times, match=match), seed=1))
+    assert verdict.answer == answer
+    assert [estimate.name for estimate in verdict.estimates] == [f"ratio of times at n = {n}"]
+
+
+def test_too_few_rounds_are_the_reason_that_is_given() -> None:
+    reason = verdict_on("gmlp_faster_than_vit", evidence(*pair(FAST, SLOW), rounds=3)).reason
+    assert "3 rounds in common; at least 5 are needed" in reason
+
+
+def test_the_scope_that_speaks_does_not_depend_on_its_answer() -> None:
+    """Inference speaks for a claim, whatever training says; training is kept beside it."""
+    for infer, train in ((flat, quadratic), (quadratic, flat)):
+        found = evidence(
+            Made(model="gmlp", latency=infer, others={"phase": "infer"}), Made(model="gmlp", latency=train, others={"phase": "train"})
+        )
+        verdict = verdict_on("gmlp_time_steep", found)
+        assert verdict.scope["phase"] == "infer"
+        assert [other.scope["phase"] for other in verdict.others] == ["train"]
+        assert verdict.answer == (REFUTED if infer is flat else SUPPORTED)
+
+
+def test_a_series_that_changes_its_kernel_is_about_neither() -> None:
+    mixed = evidence(Made(model="vit", attention="auto", costs=QUADRATIC))
+    kernels = ["math"] * 4 + ["flash"] * 5
+    changed = dataclasses.replace(mixed, frame=mixed.frame.assign(attention_effective=kernels))
+    for name in ("explicit_attention_memory_quadratic", "fused_attention_memory_linear"):
+        assert verdicts_on(name, changed) == []
+
+
+@pytest.mark.parametrize("model", ["gmlp+kernel=fft+toeplitz=true", "gmlp+rank=8"])
+def test_a_gmlp_without_products_of_all_pairs_refutes_nothing_about_the_others(model: str) -> None:
+    without, usual = Made(model=model, costs=LINEAR), Made(model="gmlp+toeplitz=true+rank=0", costs=QUADRATIC)
+    assert verdicts_on("gmlp_flops_quadratic", evidence(without)) == []
+    assert verdict_on("gmlp_flops_quadratic", evidence(without, usual)).answer == SUPPORTED
+
+
+def test_a_length_that_one_model_cannot_run_keeps_the_claim_open() -> None:
+    found = evidence(*pair(FAST, SLOW))
+    failed = found.frame.assign(status=["measured"] * 2 + ["out_of_memory"] + ["measured"] * 3)
+    verdict = verdict_on("gmlp_faster_than_vit", dataclasses.replace(found, frame=failed))
+    assert verdict.answer == UNDECIDED
+    assert verdict.reason == "gMLP is faster at n = 17, 65. At n = 257: not measured (gmlp: out_of_memory)."

@@ -1,0 +1,97 @@
+"""The figure of the argument: three quantities against n beside n and n², with the finding as its title."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+
+from bench.report.charts.growth import MAX_LINES, draw_growth, memory_text
+from bench.report.charts.style import GREY, figure_style
+from bench.report.document import FigureBlock
+from tests.report.conftest import MakeData
+
+LENGTHS = (17, 65, 257, 1025)
+
+
+def drawn(make_data: MakeData, **wanted: Any) -> FigureBlock:
+    with figure_style():
+        found = draw_growth(make_data(**wanted))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("metrics", "titles"),
+    [
+        (("params", "flops", "latency", "memory"), ["FLOPs per sample", "time", "peak memory"]),
+        (("params", "flops"), ["FLOPs per sample"]),
+        (("params", "latency"), ["time"]),
+    ],
+)
+def test_each_measured_quantity_has_a_panel_with_guides_of_slope_one_and_two(
+    metrics: Sequence[str], titles: list[str], make_data: MakeData
+) -> None:
+    axes = drawn(make_data, metrics=metrics).figure.axes
+    assert [axis.get_title(loc="left") for axis in axes] == titles
+    for axis in axes:
+        guides = [line for line in axis.lines if str(line.get_gid()).startswith("guide-")]
+        slopes = []
+        for guide in guides:
+            x, y = (np.log(np.asarray(values, dtype=float)) for values in guide.get_data())
+            slopes.append(np.polyfit(x, y, 1)[0])
+        assert slopes == pytest.approx([1, 2])
+
+
+def test_the_title_names_the_share_of_n_squared_in_flops(make_data: MakeData) -> None:
+    data = make_data()
+    last = data.rows[data.rows["seq_len"] == 257].set_index("model")
+    shares = [
+        f"{100 * last.loc[model, 'flops_quadratic_share']:.1f} % of {name}'s FLOPs" for model, name in (("gmlp", "gMLP"), ("vit", "ViT"))
+    ]
+    assert drawn(make_data).title == f"At n = 257, n² is {' and '.join(shares)}"
+    assert drawn(make_data, models=("gmlp",)).title == f"At n = 257, n² is {shares[0]}"
+
+
+def test_one_length_shows_no_growth(make_data: MakeData) -> None:
+    assert draw_growth(make_data(lengths=(17,))) is None
+
+
+def test_of_many_models_the_first_are_in_colour_and_the_caption_names_the_grey_ones(make_data: MakeData) -> None:
+    models = ["vit", *(f"mixer-of-kind{i}" for i in range(MAX_LINES + 1)), "gmlp"]
+    found = drawn(make_data, models=models)
+    colours = {str(line.get_gid()): line.get_color() for line in found.figure.axes[0].lines if str(line.get_gid()).startswith("series-")}
+    assert sum(colour == GREY for colour in colours.values()) == len(models) - MAX_LINES
+    assert found.caption.endswith("Grey: mixer-of-kind4, mixer-of-kind5 and mixer-of-kind6.")
+    names = [text.get_text() for text in found.figure.axes[-1].texts if str(text.get_gid()).startswith("label-")]
+    assert len(names) == MAX_LINES
+    assert {"ViT", "gMLP"} <= set(names)
+
+
+def memory_rows(bytes_by_label: dict[str, Sequence[float]]) -> pandas.DataFrame:
+    rows: list[dict[str, Any]] = []
+    for label, values in bytes_by_label.items():
+        model, _, kernel = label.removesuffix(")").partition(" (")
+        rows += [
+            {
+                "label": label,
+                "model": model,
+                "family": model,
+                "attention": kernel or "none",
+                "attention_effective": {"auto": "flash", "math": "math"}.get(kernel, "none"),
+                "place": n,
+                "peak_memory_bytes": value,
+            }
+            for n, value in zip(LENGTHS, values, strict=False)
+        ]
+    return pandas.DataFrame(rows)
+
+
+def test_the_caption_compares_memory_where_most_models_were_measured() -> None:
+    rows = memory_rows({"gmlp": (4, 8, 20, 60), "vit (auto)": (4, 8, 10), "vit (math)": (4, 8, 180)})
+    assert memory_text(rows) == "At n = 257 gMLP takes 2.0× fused attention's memory, explicit 18×"
+    assert memory_text(rows[rows["label"] != "gmlp"]) == "At n = 257 explicit attention takes 18× fused attention's memory"
+    assert memory_text(rows[rows["label"] == "gmlp"]) == "At n = 1025 gMLP takes 60 B"
