@@ -12,6 +12,7 @@ import pandas as pd
 
 from bench.analysis.frame import incomplete
 from bench.intervals import drifts
+from bench.measure.allocator import FAULT_S
 from bench.measure.hosts import AT_END, AT_START, UNKNOWN, ceilings, changed_ceilings, furthest_apart, is_known
 from bench.reading.timings import Timings
 
@@ -24,11 +25,8 @@ The run's own main process and the system occasionally need a core too.
 """
 MIN_PROCESSOR_SHARE = 0.95
 """The least share of its time that a job should be running."""
-FAULT_MS, MAX_FAULT_SHARE = 2e-3, 0.02
-"""The time that a page fault takes, and the share of a step above which faults affect its latency.
-
-A thousand faults took one or two milliseconds in the runs examined.
-"""
+MAX_FAULT_SHARE = 0.02
+"""The share of a step above which page faults affect its latency."""
 MAX_TIMER_SHARE = 0.01
 """The largest share of a sample that reading the timer may take."""
 MAX_SHARE_OF_JOBS = 0.1
@@ -234,19 +232,19 @@ def _preempted(timed: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
 def _page_faults(rows: pd.DataFrame) -> Iterator[Finding]:
     """Report latencies whose steps take memory from the system, by the medians over rounds.
 
-    The allocator keeps memory, so the faults come from the first steps, which weigh most if long steps leave few samples.
+    The allocator keeps memory, so steps that still take pages after two discarded bursts take them for good.
     """
     if not {"page_faults", "latency_ms"} <= set(rows):
         return
     known = rows[rows["page_faults"].notna() & rows["latency_ms"].gt(0)]
-    shares = FAULT_MS * known["page_faults"].astype(float) / known["latency_ms"]
+    shares = 1e3 * FAULT_S * known["page_faults"].astype(float) / known["latency_ms"]
     many = known[shares > MAX_FAULT_SHARE]
     if len(many):
         most = known.loc[shares.idxmax()]
         yield Finding(
             text=f"{len(many)} of {len(known)} latencies hold more than {MAX_FAULT_SHARE:.0%} of taking pages from the system "
             f"(most: {most['model']} n={most['seq_len']}, up to {min(1.0, shares.max()):.0%})",
-            advice="the allocator keeps memory, so the faults come from the first steps; see the column page_faults",
+            advice="see the column page_faults, and `allocator` in the environment: only glibc is told to keep freed memory",
             serious=len(many) > max(1.0, MAX_SHARE_OF_JOBS * len(known)),
         )
 

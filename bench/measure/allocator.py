@@ -17,6 +17,8 @@ KEEP = "keep"
 GLIBC = "libc.so.6"
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # from glibc's malloc.h
 NEVER_TRIM, NO_MMAP = -1, 0
+FAULT_S = 2e-6
+"""Time of one page fault. A thousand took one or two milliseconds in the runs examined."""
 _keeping: list[bool] = []  # results of mallopt in this process, since glibc has no way to read the settings back
 
 

@@ -14,13 +14,17 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from bench.intervals import median_interval
-from bench.measure.allocator import fault_counter
+from bench.measure.allocator import FAULT_S, fault_counter
 from bench.measure.engines import EAGER
 from bench.spec import Workload
 
 MAX_INNER_LOOP = 100_000
 WARMUP_S = {"cpu": 0.04, "cuda": 0.3}
 """Time of the calls before the first sample; on a GPU it takes as long to leave its idle clocks."""
+MAX_DISCARDED = 2
+"""Bursts of one process that may be discarded because they took memory from the system."""
+MAX_FAULT_SHARE = 0.01
+"""Largest part of such a burst for page faults."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +156,8 @@ def warm_up(call: Callable[[], object], stopwatch: Stopwatch, rules: Rules) -> W
 class BurstTimer:
     """Times a warm call in bursts of `counted` calls.
 
-    Each burst follows `uncounted` calls that refill the caches. `timing` reports one value per burst.
+    Each burst follows `uncounted` calls that refill the caches. `timing` reports one value per burst. A burst that takes memory from the
+    system is discarded and repeated, up to MAX_DISCARDED times: a long call's second may still do so, and it is slower.
 
     `watch`: called once per burst, while the device works on its uncounted calls; after the burst if there are none.
     """
@@ -170,7 +175,7 @@ class BurstTimer:
         self._call, self._stopwatch, self._uncounted, self._watch = call, stopwatch, uncounted, watch
         self._samples: list[Sample] = []
         self._count_faults = fault_counter()
-        self._faults = 0
+        self._faults = self._num_discarded = 0
         self._wall_s = self._processor_s = 0.0
 
     def burst(self) -> float:
@@ -179,16 +184,28 @@ class BurstTimer:
             self._call()
         if self._uncounted:
             self._watch()
-        faults = self._count_faults() if self._count_faults else 0
-        wall_s, processor_s = time.perf_counter(), time.process_time()
-        sample = self._stopwatch.sample(self._call, self.counted)
-        self._wall_s += time.perf_counter() - wall_s
-        self._processor_s += time.process_time() - processor_s
-        self._faults += (self._count_faults() if self._count_faults else 0) - faults
+        sample = self._sample()
+        while sample is None:
+            sample = self._sample()
         self._samples.append(sample)
         if not self._uncounted:
             self._watch()
         return sample.wall_s
+
+    def _sample(self) -> Sample | None:
+        """Time `counted` calls; return None if the burst is discarded."""
+        faults = self._count_faults() if self._count_faults else 0
+        wall_s, processor_s = time.perf_counter(), time.process_time()
+        sample = self._stopwatch.sample(self._call, self.counted)
+        wall_s, processor_s = time.perf_counter() - wall_s, time.process_time() - processor_s
+        faults = (self._count_faults() if self._count_faults else 0) - faults
+        if self._num_discarded < MAX_DISCARDED and faults * FAULT_S > MAX_FAULT_SHARE * sample.wall_s * self.counted:
+            self._num_discarded += 1
+            return None
+        self._wall_s += wall_s
+        self._processor_s += processor_s
+        self._faults += faults
+        return sample
 
     def timing(self, warm: WarmUp) -> Timing:
         """Return the times of all bursts so far.

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from bench.intervals import geometric_interval
+from bench.measure.allocator import FAULT_S
 from bench.measure.timer import BurstTimer, Rules, Timing, WallStopwatch, WarmUp, rules_of, time_call
 from bench.spec import Settings, Workload
 
@@ -63,6 +64,34 @@ def test_a_call_that_compiles_or_allocates_state_is_followed_by_another(phase: s
         clock.now += 0.5
 
     assert time_call(call, WallStopwatch(clock), rules).warmup_calls == calls
+
+
+@pytest.mark.parametrize(
+    ("faults", "kept"),
+    [
+        ([18_000, 0, 0], [0.17, 0.17]),  # the second call still takes memory from the system
+        ([36_000, 18_000, 0, 0], [0.17, 0.17]),
+        ([100, 0], [0.1702, 0.17]),  # too few to matter
+        ([18_000] * 4, [0.206, 0.206]),  # an allocator that returns memory after every call
+    ],
+)
+def test_a_burst_that_takes_memory_from_the_system_is_repeated_twice_at_most(
+    faults: list[int], kept: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, taken, coming = FakeClock(), [0], iter(faults)
+    monkeypatch.setattr("bench.measure.timer.fault_counter", lambda: lambda: taken[0])
+
+    def call() -> None:
+        now = next(coming)
+        taken[0] += now
+        clock.now += 0.17 + now * FAULT_S
+
+    timer = BurstTimer(call, WallStopwatch(clock), uncounted=0, counted=1)
+    bursts = [timer.burst() for _ in range(len(kept))]
+    assert bursts == pytest.approx(kept, rel=1e-5)
+    timing = timer.timing(WarmUp(first_call_s=0.3, calls=0, call_s=0.3))
+    assert timing.wall_s == tuple(bursts)
+    assert timing.page_faults == statistics.mean(faults[-len(kept) :])
 
 
 def test_sampling_stops_once_the_median_is_known() -> None:
