@@ -142,20 +142,20 @@ def test_one_file_is_an_ablation(tmp_path: Path) -> None:
     folder = tmp_path / "reports" / Path(found["run"]).name
     report, page = ((folder / name).read_text() for name in ("report.md", "report.html"))
     assert report.startswith("# Does a file suffice?\n")
-    assert "Of 1 prediction 1 is undecided." in report
+    assert "Of 1 prediction 1 is supported." in report
     (outcome,) = [line for line in report.splitlines() if "two blocks against plain blocks" in line]
-    assert all(word in outcome for word in ("undecided", "parameters higher by more than 10 %"))
-    assert all(word in page for word in ("Predicted because they are two", "Otherwise: supported"))
+    assert all(word in outcome for word in ("**supported**", "parameters higher by more than 10 %"))
+    assert "Predicted because they are two" in page
     assert all(f">{arm}<" in page for arm in ("plain blocks", "smoothed labels", "two blocks"))
     told = json.loads((tmp_path / "reports" / Path(found["run"]).name / "verdicts.json").read_text())
-    assert [prediction["answer"] for prediction in told["predictions"]] == ["undecided"]
+    assert [prediction["answer"] for prediction in told["predictions"]] == ["supported"]
     listed = json.loads(run_bench(program, tmp_path, "ablate", "--list", "--json").stdout)
     (entry,) = [entry for entry in listed if entry["name"] == "suffices"]
     assert entry == {
         "name": "suffices",
         "question": "Does a file suffice?",
         "cost": "seconds on a CPU; a GPU the same.",
-        "last": f"{found['run']}, a first look: 1 undecided",
+        "last": f"{found['run']}, a first look: 1 supported",
     }
 
 

@@ -19,7 +19,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
 pytestmark = pytest.mark.slow
-MAX_BYTES = 2_000_000
+MAX_BYTES = 2_200_000
 PAGES = (INDEX, EXPLORER, "readme.html", "docs/index.html", "docs/method.html", "docs/columns.html")
 
 
