@@ -64,6 +64,13 @@ class FlopsGrowth:
     attention: frozenset[str]
 
 
+def gate_and_attention(found: Sequence[FlopsGrowth]) -> list[FlopsGrowth]:
+    """Return the first model of which n^2 is in its weights, and the first with attention; empty without both."""
+    gates = [growth for growth in found if growth.has_weights and not growth.has_scores]
+    attention = [growth for growth in found if growth.attention]
+    return [gates[0], attention[0]] if gates and attention else []
+
+
 def flops_growth(rows: pandas.DataFrame, homes: pandas.DataFrame) -> list[FlopsGrowth]:
     """Return the growth of every model with FLOPs at two lengths.
 

@@ -19,10 +19,9 @@ from bench.report.charts.lines import GUIDE_OPACITY, Line, draw_series, label_en
 from bench.report.charts.style import INK, SeriesStyle, display_name, series_styles
 from bench.report.charts.ticks import length_axis, linear_ticks, ratio_axis
 from bench.report.document import FigureBlock
-from bench.report.sections.wording import POLICIES, join_names
+from bench.report.sections.wording import LINEAR, POLICIES, QUADRATIC, join_names, times_text
 
 MAX_LINES = 6
-LINEAR, QUADRATIC = "n", "n\N{SUPERSCRIPT TWO}"
 POWERS = {1.0: f" ({LINEAR})", 2.0: f" ({QUADRATIC})"}
 """Exponents with a guide, and what is written beside their ticks."""
 
@@ -116,10 +115,10 @@ def relative_title(found: Sequence[RelativeTimes], caveat: str) -> str:
     name = "gMLP" if len(labels) > 1 else display_name(labels[0])
     places = {matching: f"n = {point.n}{f' ({matching})' if len(ends) > 1 else ''}" for matching, (_, point) in ends.items()}
     if all(point.ratio.is_open for _, point in ends.values()):
-        (ratio, place), *rest = [(_times(point.ratio.estimate), places[key]) for key, (_, point) in ends.items()]
+        (ratio, place), *rest = [(times_text(point.ratio.estimate), places[key]) for key, (_, point) in ends.items()]
         more = "".join(f", {other} at {where.removeprefix('n = ')}" for other, where in rest)
         return f"{name} ~{ratio} {reference}'s time at {place}{more}, undecided"  # too few rounds
-    decided = [(_times(point.ratio.estimate), places[key]) for key, (_, point) in ends.items() if point.faster or point.slower]
+    decided = [(times_text(point.ratio.estimate), places[key]) for key, (_, point) in ends.items() if point.faster or point.slower]
     open_at = [places[key] for key, (_, point) in ends.items() if not (point.faster or point.slower)]
     if not decided:
         return f"No difference in time between {name} and {reference} is significant at {join_names(open_at)}"
@@ -137,16 +136,12 @@ def _lowest_title(times: RelativeTimes, reference: str) -> str:
     if not faster:
         return f"At n = {longest} no model is significantly faster than {reference}"
     ratio, label = min(faster)
-    return f"At n = {longest} {display_name(label)} takes {_times(ratio)} {reference}'s time"
+    return f"At n = {longest} {display_name(label)} takes {times_text(ratio)} {reference}'s time"
 
 
 def _reference(found: Sequence[RelativeTimes]) -> str:
     """Name the attention at 1, without its size: others beside it may be faster."""
     return join_names(list(dict.fromkeys(display_name(times.reference).partition("-")[0] for times in found)), "or")
-
-
-def _times(ratio: float) -> str:
-    return f"{numbers.significant(ratio, 2)}\N{MULTIPLICATION SIGN}"
 
 
 def draw_exponents(study: Study) -> FigureBlock | None:

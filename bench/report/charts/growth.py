@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from bench import numbers
 from bench.analysis.frame import work_text
-from bench.analysis.quadratic_terms import FlopsGrowth
+from bench.analysis.quadratic_terms import FlopsGrowth, gate_and_attention
 from bench.analysis.relative import attentions, is_fused
 from bench.analysis.series import row_values
 from bench.analysis.study import Study
@@ -19,7 +19,7 @@ from bench.report.charts.lines import WIDTH, Line, draw_guide, draw_series, labe
 from bench.report.charts.style import GREY, SeriesStyle, display_name, role_of, series_styles
 from bench.report.charts.ticks import bytes_axis, length_axis, log_value_axis
 from bench.report.document import FigureBlock
-from bench.report.sections.wording import POLICIES, join_names
+from bench.report.sections.wording import LINEAR, POLICIES, QUADRATIC, join_names, times_text
 from bench.spec import PREDICTED
 
 NARROW, START = 2.4, 0.62
@@ -28,7 +28,6 @@ MAX_LINES = 6
 """Lines in colour; further ones are grey."""
 MAX_NAMED = 3
 CONTEXT = SeriesStyle(color=GREY, marker="", line="-")
-LINEAR, QUADRATIC = "n", "n\N{SUPERSCRIPT TWO}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,19 +110,9 @@ def growth_title(found: Sequence[FlopsGrowth]) -> str:
     longest = ordered[0].longest
     if not ordered[0].share:
         return f"At n = {longest} no model's FLOPs grow as {QUADRATIC}"
-    shown = [growth for growth in _main(known) if growth.longest == longest]
+    shown = [growth for growth in gate_and_attention(known) or known[:MAX_NAMED] if growth.longest == longest]
     texts = [f"{numbers.percent(growth.share)} of {display_name(growth.model)}'s FLOPs" for growth in shown]
     return f"At n = {longest}, {QUADRATIC} is {join_names(texts)}"
-
-
-def _main(found: Sequence[FlopsGrowth]) -> list[FlopsGrowth]:
-    """Return gMLP and one attention; without both, the first few."""
-    by_role: dict[str, FlopsGrowth] = {}
-    for growth in found:
-        role = role_of(growth.model)
-        by_role.setdefault("attention" if role and role != "gmlp" else role, growth)
-    pair = [by_role[role] for role in ("gmlp", "attention") if role in by_role]
-    return pair if len(pair) == 2 else list(found[:MAX_NAMED])
 
 
 def memory_text(rows: pandas.DataFrame) -> str:
@@ -138,16 +127,12 @@ def memory_text(rows: pandas.DataFrame) -> str:
     if reference and others:
         name = "fused attention" if is_fused(row_values(rows[rows["label"] == reference])) else "attention"
         (first, label), *rest = others if ours else [("explicit attention", explicit)]
-        more = "".join(f", {other} {_times(last[found] / last[reference])}" for other, found in rest)
-        return f"{place} {first} takes {_times(last[label] / last[reference])} {name}'s memory{more}"
+        more = "".join(f", {other} {times_text(last[found] / last[reference])}" for other, found in rest)
+        return f"{place} {first} takes {times_text(last[label] / last[reference])} {name}'s memory{more}"
     lowest, highest = (f(last, key=lambda label: last[label]) for f in (min, max))
     if lowest == highest:
         return f"{place} {display_name(lowest)} takes {numbers.bytes_text(last[lowest])}"
-    return f"{place} {display_name(highest)} takes {_times(last[highest] / last[lowest])} {display_name(lowest)}'s memory"
-
-
-def _times(ratio: float) -> str:
-    return f"{numbers.significant(ratio, 2)}\N{MULTIPLICATION SIGN}"
+    return f"{place} {display_name(highest)} takes {times_text(last[highest] / last[lowest])} {display_name(lowest)}'s memory"
 
 
 def _in_colour(rows: pandas.DataFrame) -> list[str]:

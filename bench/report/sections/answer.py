@@ -20,7 +20,7 @@ from bench.analysis.frame import incomplete, work_text
 from bench.analysis.front import GROUP, accuracies_of
 from bench.analysis.growth import PEAK
 from bench.analysis.peers import FASTEST_PEER, PeerComparison
-from bench.analysis.quadratic_terms import FlopsGrowth
+from bench.analysis.quadratic_terms import FlopsGrowth, gate_and_attention
 from bench.analysis.series import row_values
 from bench.analysis.significance import Comparison
 from bench.analysis.study import Study
@@ -113,17 +113,10 @@ def _grew(found: Sequence[FlopsGrowth]) -> str:
     texts = [
         f"{numbers.significant(growth.times)}× in {spell_out_model(growth.model)} "
         f"({numbers.percent(growth.share)}{'' if i else f' of them n² at {growth.longest}'})"
-        for i, growth in enumerate(_main(found))
+        for i, growth in enumerate(gate_and_attention(found) or found[:2])
     ]
     factor = numbers.significant(first.longest / first.shortest, 2)
     return f"From n = {first.shortest} to {first.longest} ({factor}×), FLOPs per sample grow {join_names(texts)}."
-
-
-def _main(found: Sequence[FlopsGrowth]) -> list[FlopsGrowth]:
-    """Return gMLP and one attention; without both, the first two."""
-    gates = [growth for growth in found if growth.has_weights and not growth.has_scores]
-    attention = [growth for growth in found if growth.attention]
-    return [gates[0], attention[0]] if gates and attention else list(found[:2])
 
 
 def _means(found: Sequence[FlopsGrowth], *, with_shares: bool) -> str:

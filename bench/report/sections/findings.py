@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from bench import catalog, numbers
+from bench import catalog
 from bench.analysis.effects import Effect
 from bench.analysis.study import Study
 from bench.questions import Asked, Finding, PaysFrom
+from bench.report.sections.wording import effect_number, effect_text
 
 LATENCY = "latency_ms"
 NOT_SIGNIFICANT = "not significant"
@@ -33,21 +34,14 @@ def _effect_text(asked: Asked, study: Study) -> str:
     if len(found) != 1:
         return ""
     (effect,) = found
-    estimate = effect.estimate
-    if effect.measure.is_ratio:
-        value, bounds = (
-            f"{numbers.significant(estimate.estimate)}\N{MULTIPLICATION SIGN}",
-            (numbers.significant(b) for b in (estimate.low, estimate.high)),
-        )
-    elif effect.measure.in_points:
-        value, bounds = f"{100 * estimate.estimate:+.1f} points", (f"{100 * b:+.1f}" for b in (estimate.low, estimate.high))
-    else:
-        value, bounds = f"{estimate.estimate:+.3g}", (f"{b:+.3g}" for b in (estimate.low, estimate.high))
+    value, estimate = effect_text(effect), effect.estimate
     if effect.caveat:
         return f"{value} ({effect.caveat.partition(':')[0]})"
     if not effect.shown:
         return f"{value} ({NOT_SIGNIFICANT})"
-    return value if estimate.low == estimate.high or math.isinf(estimate.high) else f"{value} [{', '.join(bounds)}]"
+    if estimate.low == estimate.high or math.isinf(estimate.high):
+        return value
+    return f"{value} [{', '.join(effect_number(bound, effect.measure) for bound in (estimate.low, estimate.high))}]"
 
 
 def _from_text(asked: PaysFrom, study: Study) -> str:

@@ -24,22 +24,20 @@ from bench.report.tables import Column, Row, Table, number, plain, table
 
 def polynomial_table(found: Sequence[Growth]) -> Table:
     """Return the polynomial of each series' counts, and the part of its n^2 term at the longest length."""
-    rows = []
-    for growth in (growth for growth in found if growth.counted):
-        counted = growth.counted
-        assert counted is not None
-        rows.append(
-            {
-                **_place(growth),
-                "shortest": counted.lengths[0],
-                "longest": counted.lengths[-1],
-                "unit": growth.measure.unit,
-                "a": counted.a,
-                "b": counted.b,
-                "c": counted.c,
-                "share": counted.share(counted.lengths[-1]),
-            }
-        )
+    rows = [
+        {
+            **_place(growth),
+            "shortest": counted.lengths[0],
+            "longest": counted.lengths[-1],
+            "unit": growth.measure.unit,
+            "a": counted.a,
+            "b": counted.b,
+            "c": counted.c,
+            "share": counted.share(counted.lengths[-1]),
+        }
+        for growth in found
+        if (counted := growth.counted)
+    ]
     columns = (
         *_places(found),
         *(number("shortest", "n from", numbers.whole), number("longest", "to", numbers.whole)),
@@ -185,16 +183,12 @@ EQUAL_AT = Column(header="equal at n", text=lambda row: row["crossings"], key="f
 def _crossing(one: Crossing) -> str:
     if one.low == one.n == one.high:
         return _rounded(one.n)
-    if one.low is None or one.high is None:
-        where = (
-            f"above {_rounded(one.low)}"
-            if one.low is not None
-            else f"below {_rounded(one.high)}"
-            if one.high is not None
-            else "not bounded"
-        )
-        return f"{where} (interpolated: {_rounded(one.n)})"
-    return f"between {_rounded(one.low)} and {_rounded(one.high)} (interpolated: {_rounded(one.n)})"
+    low, high = (None if bound is None else _rounded(bound) for bound in (one.low, one.high))
+    point = f"(interpolated: {_rounded(one.n)})"
+    if low and high:
+        return f"between {low} and {high} {point}"
+    where = f"above {low}" if low else f"below {high}" if high else "not bounded"
+    return f"{where} {point}"
 
 
 def _length(scope: str, row: Row) -> str:

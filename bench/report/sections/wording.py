@@ -8,8 +8,11 @@ from collections.abc import Mapping, Sequence
 from bench import numbers
 from bench.analysis.effects import Effect
 from bench.analysis.unlike_sizes import UnlikeSize
+from bench.questions import Measure
 from bench.report.charts.style import KERNELS, display_name
 
+LINEAR, QUADRATIC = "n", "n\N{SUPERSCRIPT TWO}"
+"""Growth, as guides and ticks of figures have it."""
 POLICIES = {
     "shape": "one shape at every n",
     "params": "equal parameters at every n",
@@ -60,12 +63,22 @@ def _more_text(ratios: Sequence[float]) -> str:
     return f"{' to '.join(texts)} % {'fewer' if high < 1 else 'more'} parameters"
 
 
+def times_text(ratio: float) -> str:
+    """Write a ratio for a title: `1.3×`."""
+    return f"{numbers.significant(ratio, 2)}\N{MULTIPLICATION SIGN}"
+
+
 def effect_text(effect: Effect) -> str:
     """Write an effect without its interval: `1.25×`, `-5.6 points` or `+0.012`."""
-    value = effect.estimate.estimate
-    if effect.measure.is_ratio:
-        return f"{numbers.significant(value)}×"
-    return f"{100 * value:+.1f} points" if effect.measure.in_points else f"{value:+.3g}"
+    unit = "\N{MULTIPLICATION SIGN}" if effect.measure.is_ratio else " points" if effect.measure.in_points else ""
+    return effect_number(effect.estimate.estimate, effect.measure) + unit
+
+
+def effect_number(value: float, measure: Measure) -> str:
+    """Write a value of an effect without its unit."""
+    if measure.is_ratio:
+        return numbers.significant(value)
+    return f"{100 * value:+.1f}" if measure.in_points else f"{value:+.3g}"
 
 
 def configurations_text(counts: Mapping[str, tuple[int, int]]) -> str:
