@@ -178,7 +178,6 @@ def _closed(claim: Claim, evidence: Evidence, share_of: Callable[[Row, Row], flo
         share, n = share_of(homes[chosen["cell_id"]], chosen), int(chosen["seq_len"])
         if share is None:
             continue
-        value = Interval(estimate=share, low=share, high=share, num=1)
         found.append(
             Verdict(
                 claim=claim,
@@ -186,11 +185,15 @@ def _closed(claim: Claim, evidence: Evidence, share_of: Callable[[Row, Row], flo
                 scope=scope_of(chosen),
                 answer=SUPPORTED if share else REFUTED,
                 reason=f"At n = {n} the term in n^2 is {share:.1%} of {where}." if share else f"No term in n^2: {where} are linear in n.",
-                estimates=(Estimate(name=f"share of n^2 at n = {n}", value=value, unit="share"),),
+                estimates=(_exact_share(share, n),),
                 cells=(chosen["cell_id"],),
             )
         )
     return found
+
+
+def _exact_share(share: float, n: int) -> Estimate:
+    return Estimate(name=f"share of n^2 at n = {n}", value=Interval(estimate=share, low=share, high=share, num=1), unit="share")
 
 
 def judge_flops(claim: Claim, evidence: Evidence) -> list[Verdict]:
@@ -213,9 +216,8 @@ def judge_bytes(claim: Claim, evidence: Evidence) -> list[Verdict]:
         if counted is None:
             continue
         n = counted.lengths[-1]
-        share = counted.share(n) if counted.c else 0.0
+        share = counted.share(n)
         wanted = bool(share) == (claim.kind == "quadratic bytes")
-        value = Interval(estimate=share, low=share, high=share, num=1)
         found.append(
             Verdict(
                 claim=claim,
@@ -223,7 +225,7 @@ def judge_bytes(claim: Claim, evidence: Evidence) -> list[Verdict]:
                 scope=scope_of(series.keys),
                 answer=SUPPORTED if wanted else REFUTED,
                 reason=f"At n = {n} the term in n^2 is {share:.1%} of the counted bytes.",
-                estimates=(Estimate(name=f"share of n^2 at n = {n}", value=value, unit="share"),),
+                estimates=(_exact_share(share, n),),
                 cells=series.cell_ids,
                 reach=series.reach,
             )

@@ -15,7 +15,7 @@ from bench.errors import is_out_of_memory
 from bench.measure.model import build_model
 from bench.measure.step import Step, autocast_of, synthetic_batch
 from bench.peers.counted import AttentionCalls
-from bench.spec import NO_ATTENTION, Cell, ModelSpec, Workload
+from bench.spec import EXPLICIT, NO_ATTENTION, Cell, ModelSpec, Workload
 
 FUSED_KERNELS = {
     "_scaled_dot_product_flash_attention_for_cpu": "flash",
@@ -26,7 +26,6 @@ FUSED_KERNELS = {
     "_transformer_encoder_layer_fwd": "torch encoder layer",
     "_native_multi_head_attention": "torch multi-head",
 }
-EXPLICIT = "math"
 UNKNOWN = "unknown"
 """Name of a kernel whose detection ran out of memory."""
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bench.metrics import Measurement, Repeat, last_values
-from bench.spec import NO_ATTENTION, Cell, Job, Record
+from bench.spec import EXPLICIT, NO_ATTENTION, Cell, Job, Record
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -98,7 +98,7 @@ def _train_counts(cell: Cell, cost: Cost) -> dict[str, Any]:
     from bench.flop_counter import count_train_with_torch
     from bench.measure.model import is_counted
 
-    explicit = cell.workload.attention in ("math", NO_ATTENTION)  # keeps the scores for backward, so recomputes none
+    explicit = cell.workload.attention in (EXPLICIT, NO_ATTENTION)  # keeps the scores for backward, so recomputes none
     n = cell.model.shape.seq_len
     closed = cost.train_flops().at(n)
     if is_counted(cell.model):

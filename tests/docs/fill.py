@@ -219,7 +219,6 @@ PLACES: Mapping[str, Place | Compared] = {
         for host, run in HOSTS.items()
     },
     "equal_ratio": compared(SEQ, "{gmlp/fused}", match="params", **EQUAL),
-    "shape_ratio_4097": compared(SEQ, "{gmlp/fused}", match="shape", **LONGEST),
     "shape_ratio": compared(SEQ, "{gmlp/fused}", match="shape", **LONGEST),
     "linear_ratio": compared(SEQ, "{linear/fused}", match="shape", **LONGEST),
     **{
