@@ -251,7 +251,7 @@ def test_a_comparison_is_that_of_the_command_line(tmp_path: Path) -> None:
         bench.compare(TRAINED, TRAINED)
     assert not list(tmp_path.iterdir())
     bench.compare(TRAINED, out=tmp_path)
-    assert {path.suffix for path in tmp_path.rglob("*.*")} == {".md", ".svg", ".png"}
+    assert {path.suffix for path in tmp_path.rglob("*.*")} == {".md", ".svg"}
 
 
 def test_a_diff_is_that_of_the_command_line(tmp_path: Path) -> None:

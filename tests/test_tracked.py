@@ -17,7 +17,7 @@ MEGABYTE = 1_000_000
 RESULTS, REPORTS = ("results",), ("reports",)
 LIMITS = {"reports": (REPORTS, 3), "everything but results": ((), 7), "results": (RESULTS, 15)}
 """By name: the folders that count (empty: all but results), and the limit in megabytes."""
-BUILT = (".parquet", "table.json", ".svg", "report.html", "records.jsonl", "effects.json")
+BUILT = (".parquet", "table.json", "report.html", "records.jsonl", "effects.json")
 """What is built again, or packed."""
 
 

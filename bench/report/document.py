@@ -154,3 +154,7 @@ class Document:
     subtitle: str
     notice: str
     sections: tuple[Section, ...]
+
+    @property
+    def figures(self) -> list[FigureBlock]:
+        return [block for section in self.sections for block in section.blocks if isinstance(block, FigureBlock)]

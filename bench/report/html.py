@@ -15,7 +15,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from bench.report.document import CELLS_ANCHOR, Document, ExplorerBlock, FigureBlock
+from bench.report.document import CELLS_ANCHOR, Document, ExplorerBlock
 from bench.report.images import inline_svg
 from bench.report.tables import Table
 
@@ -36,10 +36,10 @@ def to_html(document: Document, figures: Mapping[str, bytes]) -> str:
     `figures` maps a figure's name to its SVG, whose texts are escaped; the template escapes every other text. The first `PAGE_ROWS` rows of a
     table are HTML; the others are JSON, and the page's script shows them on request.
     """
-    blocks = [block for section in document.sections for block in section.blocks]
-    drawn = [block for block in blocks if isinstance(block, FigureBlock)]
-    pictures = {block.name: Markup(inline_svg(figures[block.name], block.name, f"{block.title}. {block.caption}")) for block in drawn}
-    has_explorer = any(isinstance(block, ExplorerBlock) for block in blocks)
+    pictures = {
+        block.name: Markup(inline_svg(figures[block.name], block.name, f"{block.title}. {block.caption}")) for block in document.figures
+    }
+    has_explorer = any(isinstance(block, ExplorerBlock) for section in document.sections for block in section.blocks)
     rendered = template("report.html.j2").render(document=document, pictures=pictures, has_explorer=has_explorer)
     return rendered + "\n"
 

@@ -18,7 +18,7 @@ HTML_SPECIAL = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
 def to_markdown(document: Document) -> str:
-    """Return the document as Markdown; figures link to figures/NAME.png."""
+    """Return the document as Markdown; figures link to figures/NAME.svg."""
     head = [f"# {escape(document.title)}", escape(document.subtitle)]
     notice = [f"> **{escape(document.notice)}**"] if document.notice else []
     return "\n\n".join(part for part in (*head, *notice, *map(_section, document.sections)) if part) + "\n"
@@ -81,7 +81,7 @@ def _fenced(text: str) -> str:
 def _figure(block: FigureBlock) -> str:
     table = _folded(block.table) if block.table else ""
     missing = f"\n\nNot in this figure: {escape('; '.join(block.missing))}." if block.missing else ""
-    return f"### {escape(block.title)}\n\n![{escape(block.title)}](figures/{block.name}.png)\n\n{escape(block.caption)}{missing}{table}"
+    return f"### {escape(block.title)}\n\n![{escape(block.title)}](figures/{block.name}.svg)\n\n{escape(block.caption)}{missing}{table}"
 
 
 def _claim(item: Claimed) -> str:
@@ -104,7 +104,7 @@ def _table(table: Table) -> str:
     rule = ["---:" if numeric else "---" for numeric in table.numeric]
     shown, left_out = table.rows[:MAX_ROWS], len(table.rows) - MAX_ROWS
     lines = [[escape(text) for text in table.headers], rule, *([escape(text) for text in row] for row in shown)]
-    note = f"\n\n{left_out:,} more rows are in report.html; the run's table.csv holds every configuration." if left_out > 0 else ""
+    note = f"\n\n{left_out:,} more rows are left out." if left_out > 0 else ""
     return "\n".join(map(_line, lines)) + note
 
 

@@ -10,22 +10,17 @@ from markupsafe import escape
 
 from bench.report.charts.style import GRID, INK, PAPER, figure_style
 from bench.report.document import FigureBlock
-from bench.report.images import fix_layout, image_of, inline_svg
+from bench.report.images import images_of, inline_svg
 from bench.report.tables import Table
 
-SVG = "svg"
 COLORS = f"--ink: {INK}; --line: {GRID}; --page: {PAPER}; background: {PAPER}"
 """The colours that a figure takes from its page."""
 
 
 def svgs_of(draw: Callable[[], Iterable[FigureBlock]]) -> dict[str, str]:
     """Return the figures that `draw` draws, as SVG by name."""
-    found = {}
     with figure_style():
-        for block in draw():
-            fix_layout(block.figure)
-            found[block.name] = image_of(block.figure, SVG).decode()
-    return found
+        return {name: svg.decode() for name, svg in images_of(draw()).items()}
 
 
 def html_of(sentences: Sequence[str], tables: Mapping[str, Table | pandas.DataFrame], svgs: Mapping[str, str]) -> str:

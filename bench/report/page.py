@@ -117,7 +117,8 @@ def brief(document: Document) -> Document:
         if not any(isinstance(block, ExplorerBlock) for block in section.blocks)
     ]
     sections += [Section(title=section.title, blocks=blocks) for section in claims if (blocks := _first_claims(section.blocks))]
-    pointer = f"bench report writes report.html beside this file. It has an explorer, every row to sort and filter, and: {rest}."
+    whole = f"an explorer, every row to sort and filter, and {rest}"
+    pointer = f"This page is the short form. bench report RUN builds the whole report, report.html: {whole}."
     return Document(
         title=document.title,
         subtitle=document.subtitle,
@@ -129,7 +130,7 @@ def brief(document: Document) -> Document:
 def _first_claims(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
     lists = [block for block in blocks if isinstance(block, Claims) and not block.title]
     items = [item for block in lists for item in block.items]
-    more = (Paragraph(text=f"{len(items) - MAX_CLAIMS} more claims are in report.html."),) if len(items) > MAX_CLAIMS else ()
+    more = (Paragraph(text=f"{len(items) - MAX_CLAIMS} more claims are in the whole report."),) if len(items) > MAX_CLAIMS else ()
     return (Claims(items=tuple(items[:MAX_CLAIMS])), *more) if items else ()
 
 

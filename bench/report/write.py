@@ -11,34 +11,30 @@ from bench.analysis.study import Study
 from bench.files import write_bytes
 from bench.report.charts.style import figure_style
 from bench.report.html import to_html
-from bench.report.images import images_of
+from bench.report.images import images_of, svg_file
 from bench.report.markdown import to_markdown
 from bench.report.page import brief, build_document
 from bench.report.sections.ablation import effects_json
 from bench.report.sections.peers import peer_json
 from bench.report.sections.verdicts import verdicts_json
 
-EMBEDDED, STORED = "svg", "png"
-"""Figure formats: inside report.html, and as files beside report.md."""
-
 
 def write_report(study: Study, folder: Path) -> list[Path]:
     """Write the report into `folder`, creating it if missing; return all paths.
 
-    Writes report.md, report.html, verdicts.json, figures/*.png, and effects.json for runs with variants. Equal data give equal bytes.
+    Writes report.md, report.html, verdicts.json, figures/*.svg, and effects.json for runs with variants. Equal data give equal bytes.
     """
     with figure_style():
         document = build_document(study)
-        images = images_of(document, (EMBEDDED, STORED))
-    vectors = {name: content for (name, kind), content in images.items() if kind == EMBEDDED}
+        images = images_of(document.figures)
     figures = folder / "figures"
     figures.mkdir(parents=True, exist_ok=True)
-    written = [_write(figures / f"{name}.{STORED}", content) for (name, form), content in images.items() if form == STORED]
+    written = [_write(figures / f"{name}.svg", svg_file(image)) for name, image in images.items()]
     if study.effects:
         written.insert(0, _write(folder / "effects.json", _json_bytes({"run": study.name, "effects": effects_json(study.effects)})))
     written.insert(0, _write(folder / "verdicts.json", _json_bytes({**verdicts_json(study), **peer_json(study)})))
     written.insert(0, _write(folder / "report.md", to_markdown(brief(document)).encode()))
-    written.insert(1, _write(folder / "report.html", to_html(document, vectors).encode()))
+    written.insert(1, _write(folder / "report.html", to_html(document, images).encode()))
     return written
 
 

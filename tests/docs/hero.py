@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 import textwrap
 from collections.abc import Mapping
 
@@ -22,19 +21,14 @@ from bench.reading.store import read_run
 from bench.report.charts.against_length import fill_relative_panel, relative_lines, relative_title
 from bench.report.charts.growth import MEMORY, fill_growth_panel, growth_lines, memory_text
 from bench.report.charts.lines import Line, label_ends, panels
-from bench.report.charts.style import DARK, SeriesStyle, display_name, figure_style, series_styles
-from bench.report.images import image_of
+from bench.report.charts.style import SeriesStyle, display_name, figure_style, series_styles
+from bench.report.images import image_of, svg_file
 from tests.docs.fill import ROOT, SEQ
 
 PICTURE = ROOT / "docs" / "figures" / "hero.svg"
 PANEL = 4.7, 3.3
 """Width and height in inches."""
 TITLE_CHARACTERS = 50
-COORDINATES, DECIMALS = re.compile(r' (?:d|x|y)="[^"]*"|translate\([^)]*\)'), re.compile(r"(?<=\.\d)\d+")
-"""Points and offsets: a tenth is finer than any screen, and shrinks a file by a third."""
-STYLE_ENDS = "</style>"
-COMPACT = ((r"\n *<!--.*?-->", ""), (r"\s*\n\s*", "\n"), (r'<g id="[^"]*"', "<g"), (r"\bDejaVuSans-", "d"), ("xlink:href", "href"))
-"""What is left out or written shorter: comments, indents, names of groups that nothing refers to, of glyphs."""
 
 
 def draw_hero() -> Figure:
@@ -72,16 +66,7 @@ def _sized_lines(times: RelativeTimes, styles: Mapping[str, SeriesStyle]) -> lis
 def drawn() -> bytes:
     """The picture's file."""
     with figure_style(), matplotlib.rc_context({"svg.fonttype": "path"}):
-        light = COORDINATES.sub(lambda found: DECIMALS.sub("", found[0]), image_of(draw_hero(), "svg").decode())
-    for pattern, shorter in COMPACT:
-        light = re.sub(pattern, shorter, light, flags=re.DOTALL)
-    dark = "".join(
-        f'[style*="{part}: {color}"] {{{part}: {replacement} !important}}\n'
-        for color, replacement in DARK.items()
-        for part in ("fill", "stroke")
-        if f"{part}: {color}" in light
-    )
-    return light.replace(STYLE_ENDS, f"\n@media (prefers-color-scheme: dark) {{\n{dark}}}{STYLE_ENDS}", 1).encode()
+        return svg_file(image_of(draw_hero()))
 
 
 if __name__ == "__main__":

@@ -171,4 +171,4 @@ def test_a_report_has_the_section_where_there_are_fits_and_only_there(make_data:
     written = {path.name: path for path in write_report(fitted, tmp_path / "with")}
     assert "## Fitted curves\n" in page_text(fitted)
     assert "Fitted curves" in written["report.md"].read_text().rpartition("## The rest")[2]
-    assert {"fits-curve-fitting-n-6"} <= {name.rpartition("-")[0] for name in written if name.endswith(".png")}
+    assert {"fits-curve-fitting-n-6"} <= {name.rpartition("-")[0] for name in written if name.endswith(".svg")}

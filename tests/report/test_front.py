@@ -114,7 +114,6 @@ def test_it_prints_the_front_and_says_what_is_significant_and_what_is_not(tmp_pa
     folder = tmp_path / "reports" / "made"
     assert sorted(str(p.relative_to(folder)) for p in folder.rglob("*.*")) == [
         "compare_params_accuracy.md",
-        "figures/compare_params_accuracy.png",
         "figures/compare_params_accuracy.svg",
     ]
     assert str(folder / "compare_params_accuracy.md") in err

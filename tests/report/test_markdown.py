@@ -41,7 +41,7 @@ def test_a_fence_is_longer_than_any_in_the_code() -> None:
     assert "> **now**" in text
 
 
-@pytest.mark.parametrize(("num_rows", "note"), [(MAX_ROWS, ""), (MAX_ROWS + 3, "3 more rows are in report.html")])
+@pytest.mark.parametrize(("num_rows", "note"), [(MAX_ROWS, ""), (MAX_ROWS + 3, "3 more rows are left out.")])
 def test_a_long_table_says_what_it_leaves_out(num_rows: int, note: str) -> None:
     table = Table(headers=("name",), numeric=(False,), rows=tuple((f"row {i}",) for i in range(num_rows)))
     document = Document(title="t", subtitle="s", notice="", sections=(Section(title="S", blocks=(TableBlock(table=table),)),))

@@ -248,7 +248,7 @@ def test_what_was_taken_out_of_a_peer_is_said(make_data: MakeData) -> None:
 def test_a_report_holds_the_section_and_its_figure(make_data: MakeData, tmp_path: Path) -> None:
     write_report(made(make_data, titles=["ViT"], phases=["infer"], lengths=[17, 65], batches=[1]), tmp_path)
     assert "Comparison with peers" in (tmp_path / "report.md").read_text()
-    assert (tmp_path / "figures" / "peers.png").exists()
+    assert (tmp_path / "figures" / "peers.svg").exists()
     told = json.loads((tmp_path / "verdicts.json").read_text())
     assert len(told["predictions"]) == 2
     assert {"means", "cells"} <= set(told["standing"])

@@ -6,17 +6,17 @@ import re
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from xml.etree import ElementTree
 
 import pandas
 import pytest
-from PIL import Image, ImageColor
 
 from bench.analysis.study import Study
 from bench.analysis.trust import Finding
 from bench.report.charts.figures import MAX_FIGURES
-from bench.report.charts.style import GRID, INK, PAPER, ROLES, figure_style
+from bench.report.charts.style import DARK, GRID, INK, PAPER, ROLES, figure_style
 from bench.report.document import Claims
+from bench.report.images import svg_file
 from bench.report.page import build_document
 from bench.report.write import write_report
 from tests.report.conftest import page_text, section
@@ -86,7 +86,7 @@ def report(study: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_figure_of_the_page_is_a_file(report: Path) -> None:
     names = re.findall(r'<figure id="([^"]+)"', (report / "report.html").read_text())
     assert 0 < len(names) <= MAX_FIGURES
-    assert {path.name for path in (report / "figures").iterdir()} == {f"{name}.png" for name in names}
+    assert {path.name for path in (report / "figures").iterdir()} == {f"{name}.svg" for name in names}
     assert all(path.stat().st_size > 1000 for path in (report / "figures").iterdir())
 
 
@@ -99,16 +99,23 @@ def test_equal_data_give_equal_bytes(make_data: MakeData, tmp_path: Path) -> Non
     assert all((first / name).read_bytes() == (second / name).read_bytes() for name in names)
 
 
-def test_a_stored_figure_keeps_its_colours(report: Path) -> None:
-    """Though a palette holds few: each family's own colour is in some figure."""
-    found: set[Any] = set()
-    for path in (report / "figures").glob("*.png"):
-        with Image.open(path) as image:
-            assert image.mode == "P"
-            found |= {color for _, color in image.convert("RGB").getcolors(1000) or ()}
-    for color in (ROLES["gmlp"], ROLES["fused"], ROLES["transformer"]):
-        wanted = ImageColor.getrgb(color)
-        assert min(max(abs(a - b) for a, b in zip(wanted, other, strict=True)) for other in found) <= 6
+def test_a_figure_beside_the_page_is_dark_where_its_readers_browser_is(report: Path) -> None:
+    files = [path.read_text() for path in (report / "figures").iterdir()]
+    for file in files:
+        light, dark = re.findall(r"<style>(.*?)@media\(prefers-color-scheme:dark\)\{(.*?)\}</style>", file, re.DOTALL)[0]
+        for color in (INK, GRID, PAPER):
+            assert color in light
+            assert color not in dark
+            assert DARK[color] in dark
+        shown = ElementTree.fromstring(file).iter()
+        assert {element.get("class") for element in shown} - {None} == set(re.findall(r"\.(\w+)\{", light))
+        assert "style=" not in file
+    assert all(any(color in file for file in files) for color in (ROLES["gmlp"], ROLES["fused"], ROLES["transformer"]))
+
+
+def test_the_letters_of_a_figure_keep_their_size() -> None:
+    drawn = b'<svg xmlns="http://www.w3.org/2000/svg"><path d="M 1.23456 2" transform="scale(0.015625)" style="fill: red"/></svg>'
+    assert b'd="M 1.23 2" transform="scale(0.015625)" class="s0"' in svg_file(drawn)
 
 
 def test_sections_in_the_order_of_reading(report: Path, study: Study) -> None:
@@ -252,7 +259,7 @@ def test_what_cannot_be_written_leaves_no_half_file(make_data: MakeData, tmp_pat
     (tmp_path / "report.html").mkdir()
     with pytest.raises(OSError, match=r"report\.html"):
         write_report(make_data(models=["vit"], lengths=[17], metrics=[]), tmp_path)
-    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix not in (".json", ".md", ".png")]
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix not in (".json", ".md", ".svg")]
 
 
 @pytest.mark.usefixtures("without_figures")

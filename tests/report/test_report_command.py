@@ -53,7 +53,7 @@ def test_a_report_elsewhere_leaves_the_run_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["report", str(RUN), "--out", str(tmp_path / "mine")])
     assert ended.value.code == 0
-    assert {path.suffix for path in (tmp_path / "mine" / "figures").iterdir()} == {".png"}
+    assert {path.suffix for path in (tmp_path / "mine" / "figures").iterdir()} == {".svg"}
     assert {path.name: path.read_bytes() for path in RUN.iterdir()} == before
     assert {"report.html", "table.csv", "table.parquet"} <= {path.name for path in (tmp_path / "mine").iterdir()}
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from PIL import Image, ImageColor
 
-from bench.report.charts.style import INK, figure_style
+from bench.report.charts.style import figure_style
 from bench.report.document import Block, FigureBlock, Paragraph, TableBlock
-from bench.report.images import image_of
 from bench.report.sections import trained
 from bench.report.sections.trained import MAX_VIEWS, draw_mixing, mixing_table, mixing_views, weights_blocks
 from bench.spec import Outcome, Plan, PlannedCell, Record
@@ -112,17 +108,6 @@ def test_a_few_are_drawn_and_the_table_has_all() -> None:
     (table,) = (block.table for block in section if isinstance(block, TableBlock))
     assert (len(figure_blocks(section)), len(table.rows)) == (MAX_VIEWS, len(LENGTHS))
     assert section[-1] == Paragraph(text="Not drawn: 2 more; the table has all.")
-
-
-def test_a_stored_heatmap_keeps_dark_text_beside_its_colours() -> None:
-    cell = cell_of("vit")
-    plan = plan_of(cell)
-    figure = figure_blocks(weights_blocks([record_of(cell, plan, attention())], plan))[0].figure
-    with Image.open(io.BytesIO(image_of(figure, "png"))) as image:
-        found: set[Any] = {color for _, color in image.convert("RGB").getcolors(1000) or ()}
-    assert 64 < len(found) <= 256
-    ink = ImageColor.getrgb(INK)
-    assert min(max(abs(a - b) for a, b in zip(ink, color, strict=True)) for color in found) <= 16
 
 
 def test_the_numbers_say_noise_at_the_start_and_convolution_after_training(section: tuple[Block, ...]) -> None:

@@ -19,7 +19,7 @@ from bench.report import tables
 from bench.report.charts.front import MAX_PANELS, draw_fronts, is_unstable
 from bench.report.charts.style import figure_style, series_styles
 from bench.report.document import Block, Bullets, Document, FigureBlock, Paragraph, Section, TableBlock
-from bench.report.images import images_of
+from bench.report.images import images_of, svg_file
 from bench.report.markdown import to_markdown
 from bench.report.sections.front_text import (
     ABOUT_FRONT,
@@ -37,8 +37,6 @@ from bench.report.sections.front_text import (
     workload_text,
 )
 from bench.report.tables import Column, Table, plain
-
-FORMS = ("png", "svg")
 
 
 def name_of(fronts: Fronts) -> str:
@@ -100,13 +98,13 @@ def _method(found: CostAgainstQuality) -> list[str]:
 def write_comparison(fronts: Fronts, folder: Path) -> Path:
     """Write page and figures into `folder`; return the page's path.
 
-    The page is compare_<x>_<y>.md, with all costs in its name; figures are SVG and PNG. `folder` is created if missing. Equal data give equal bytes.
+    The page is compare_<x>_<y>.md, with all costs in its name; the figure is SVG. `folder` is created if missing. Equal data give equal bytes.
     """
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     with figure_style():
         document = _document(fronts)
-        for (name, form), content in images_of(document, FORMS).items():
-            write_bytes(folder / "figures" / f"{name}.{form}", content)
+        for name, image in images_of(document.figures).items():
+            write_bytes(folder / "figures" / f"{name}.svg", svg_file(image))
     page = folder / f"{name_of(fronts)}.md"
     write_text(page, to_markdown(document))
     return page
