@@ -14,13 +14,14 @@ from tests.planted_runs import planned, stored
 OLD, NEW, OTHER = "2026-01-01_cpu_old", "2026-01-02_cpu_new", "2026-01-03_cpu_other"
 METRICS = "params,flops,latency"
 FILES = {
-    "README.md": "# Example\n\n[new](results/2026-01-02_cpu_new/), [all](results/README.md), [licence](LICENSE), [manual](docs/README.md)\n",
+    "README.md": "# Example\n\n[new](results/2026-01-02_cpu_new/), [all](results/README.md), [licence](LICENSE), [manual](docs/README.md)\n\n"
+    "## Set up\n",
     "LICENSE": "",
     "CONTRIBUTING.md": "# Contributing\n",
     "docs/README.md": "# The manual\n\n| page | answers |\n|---|---|\n| [method](method.md) | How? |\n| · [part](part.md) | What? |\n"
     "| [contributing](../CONTRIBUTING.md) | And I? |\n",
     "docs/method.md": "# Method\n\nAs in the [report](../reports/2026-01-02_cpu_new/report.md), in [n²](#in-n²).\n\n## In n²\n\n"
-    "<!--=mark-->\n| a | b |\n|---|---|\n| <!--=x-->1<!--/--> | 2 |\n<!--/-->\n",
+    "<!--=mark-->\n| a | b |\n|---|---|\n| <!--=x-->1<!--/--> | 2 |\n<!--/-->\n\n## In n²\n\nAgain.\n",
     "docs/part.md": "# Part\n\nOf [method](method.md#in-n²).\n",
     f"reports/{NEW}/report.md": "# New\n\n![figure](figures/shown.png)\n",
     f"reports/{NEW}/figures/shown.png": "",

@@ -15,7 +15,7 @@ import pytest
 from bench import cli
 from tests.specimens import ROOT, run_bench
 
-OPTIONAL = tuple("fvcore g_mlp_pytorch mkdocs pynvml ray sklearn timm tokenizers transformers vit_pytorch".split())
+OPTIONAL = tuple("fvcore g_mlp_pytorch pynvml ray sklearn timm tokenizers transformers vit_pytorch".split())
 UNTRAINED = ROOT / "results" / "2026-11-20_cpu_published_pairs"
 TINY = ("--models", "gmlp,vit", "--seq", "17", "--params", "60k", "--depth", "1")
 OUTRIGHT = ("--seq", "17", "--width", "32", "--depth", "1", "--heads", "2", "--ffn-width", "64")

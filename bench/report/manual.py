@@ -1,37 +1,89 @@
-"""Build the manual with MkDocs: README, CONTRIBUTING, docs/ and the reports, as pages of the site.
+"""Turn README, CONTRIBUTING, docs/ and the reports into pages of the site.
 
-Pages lie in the site as their sources lie in the repository, so most links hold as they are.
+Pages lie in the site as their sources lie in the repository, and their links are those that work on a git host.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import logging
 import posixpath
 import re
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from urllib.parse import unquote, urlsplit
 
-from bench.reading.store import report_folder
-from bench.report.html import TEMPLATES
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from markupsafe import Markup
+
 from bench.spec import RequestError
 
 REPOSITORY = Path(__file__).parents[2]
-THEME = TEMPLATES / "site"
-INSTALL = "pip install 'gmlp-bench[site]'"
 README, CONTRIBUTING, HOME = "README.md", "CONTRIBUTING.md", "docs/README.md"
-README_PAGE = "readme.html"
+INDEX, README_PAGE = "index.html", "readme.html"
 """The index of the site is that of the runs."""
 PLACES = {"docs/index.html": "Manual", README_PAGE: "Readme"}
 RESULTS_PAGE = "results/README.md"
-ENTRY = re.compile(r"^\| (?P<depth>· )?\[(?P<title>[^\]]+)\]\((?P<target>[^)]+)\) \|", re.MULTILINE)
+CARRIED = ("docs/", "reports/")
+"""Folders whose files the site holds as far as pages show them or link to them."""
+ENTRY = re.compile(r"^\| (?P<depth>· )?\[(?P<title>[^\]]+)\]\((?P<target>[^)]+)\)", re.MULTILINE)
 """A row of the manual's table of pages."""
-LINK = re.compile(r"(?<![!`])\[(?P<text>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<target>[^)\s]+)\)")
-IMAGE = re.compile(r"!\[[^\]]*\]\(([^)\s]+)\)")
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
-"""Marks of generated numbers, which would end a table."""
+"""Marks of generated numbers."""
+NOT_READ = ("html_inline", "image")
+"""A picture's words are those of the text about it."""
+MARKDOWN = MarkdownIt("commonmark").enable("table")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A heading of a page and the texts below it.
+
+    `anchor`: of the heading, as on GitHub; it and the heading are "" for what stands before the first one.
+    """
+
+    anchor: str
+    heading: str
+    texts: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """A page of the manual.
+
+    `tokens`: its Markdown, parsed.
+    """
+
+    tokens: Sequence[Token]
+    parts: Sequence[Part]
+
+    @property
+    def title(self) -> str:
+        return next((part.heading for part in self.parts if part.heading), "")
+
+    @property
+    def anchors(self) -> set[str]:
+        return {part.anchor for part in self.parts}
+
+    @property
+    def content(self) -> Markup:
+        return _html(self.tokens)
+
+    @property
+    def opening(self) -> Markup:
+        """What stands before the second heading."""
+        headings = [place for place, token in enumerate(self.tokens) if token.type == "heading_open"]
+        return _html(self.tokens[: headings[1] if len(headings) > 1 else None])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manual:
+    """The pages by address, the files that they show or link to by place, and the titles of the entries by address."""
+
+    pages: Mapping[str, Page]
+    files: Mapping[str, Path]
+    entries: Mapping[str, str]
 
 
 def is_in(repository: Path) -> bool:
@@ -39,27 +91,38 @@ def is_in(repository: Path) -> bool:
     return all((repository / page).is_file() for page in (README, CONTRIBUTING, HOME))
 
 
-def require_mkdocs() -> None:
-    """Raise RequestError if MkDocs is not installed."""
-    if importlib.util.find_spec("mkdocs") is None:
-        raise RequestError("the manual of the site needs the package mkdocs", INSTALL)
+def read(repository: Path, runs: Mapping[str, str], reports: Iterable[str]) -> Manual:
+    """Read the manual of a repository.
 
+    `runs`: the address in the site of every run, which links to its folder lead to.
+    `reports`: names of the reports that are pages.
 
-def sources_of(repository: Path, runs: Sequence[Path]) -> dict[str, Path]:
-    """Return the files of the manual by their place in the site: pages, figures of docs/, and reports of runs with the figures that they show."""
-    found = {name: repository / name for name in (README, CONTRIBUTING)}
-    found |= {path.relative_to(repository).as_posix(): path for path in sorted((repository / "docs").rglob("*")) if path.is_file()}
-    for run in runs:
-        for page in sorted(report_folder(run).glob("*.md")):
-            place = posixpath.dirname(report_page(run.name))
-            shown = [page.parent / name for name in IMAGE.findall(page.read_text(encoding="utf-8"))]
-            found |= {f"{place}/{path.relative_to(page.parent).as_posix()}": path for path in (page, *shown) if path.is_file()}
-    return found
-
-
-def report_page(run: str) -> str:
-    """Return the place of a run's report among the sources."""
-    return f"reports/{run}/report.md"
+    A link to what only the repository holds becomes plain text. Raises RequestError for a link to a missing page, file or heading.
+    """
+    folders = [repository / "docs", *(repository / "reports" / name for name in dict.fromkeys(reports))]
+    below = [path.relative_to(repository).as_posix() for folder in folders for path in sorted(folder.rglob("*.md"))]
+    pages = {source: _parsed((repository / source).read_text(encoding="utf-8")) for source in (README, CONTRIBUTING, *below)}
+    known = {f"results/{run}": place for run, place in runs.items()} | {RESULTS_PAGE: INDEX} | {source: address(source) for source in pages}
+    files: dict[str, Path] = {}
+    for source, page in pages.items():
+        for token, key in _links(page.tokens):
+            link = str(token.attrs.pop(key))
+            place, anchor = _place(link, source)
+            found = known.get(place) or known.get("/".join(place.split("/")[:2]))
+            if (not found and not (repository / place).exists()) or (anchor and place in pages and anchor not in pages[place].anchors):
+                raise RequestError(f"{source} links to {unquote(link)}, which is not there", "correct the link")
+            if not found and place.startswith(CARRIED) and (repository / place).is_file() and not place.endswith(".md"):
+                found, files[place] = place, repository / place
+            if found:
+                end = f"#{anchor}" if place in pages and anchor else ""
+                token.attrs[key] = posixpath.relpath(found, posixpath.dirname(source) or ".") + end
+    rows = ENTRY.finditer((repository / HOME).read_text(encoding="utf-8"))
+    entries = {HOME: "all pages"} | {_place(row["target"], HOME)[0]: f"{row['depth'] or ''}{row['title']}" for row in rows}
+    return Manual(
+        pages={address(source): page for source, page in pages.items()},
+        files=files,
+        entries={address(source): title for source, title in entries.items()},
+    )
 
 
 def address(source: str) -> str:
@@ -67,138 +130,51 @@ def address(source: str) -> str:
     if source == README:
         return README_PAGE
     folder, name = posixpath.split(source)
-    return posixpath.join(folder, "index.html" if name == README else name.removesuffix(".md") + ".html")
+    return posixpath.join(folder, INDEX if name == README else name.removesuffix(".md") + ".html")
 
 
-def build(
-    repository: Path,
-    target: Path,
-    sources: Mapping[str, Path],
-    pages: Mapping[str, str],
-    runs: Mapping[str, str],
-    places: Mapping[str, str],
-) -> None:
-    """Build the manual of a repository into a folder.
-
-    `sources`: as returned by `sources_of`.
-    `pages`: other pages of the site, which links may lead to.
-    `runs`: the address in the site of every run.
-    `places`: the pages that every page leads to, with their titles.
-
-    Raises RequestError for any warning of MkDocs, such as a link to a missing page or heading.
-    """
-    from mkdocs.commands.build import build as build_pages
-    from mkdocs.config.defaults import MkDocsConfig
-    from mkdocs.plugins import BasePlugin
-    from mkdocs.structure.files import File, Files
-
-    class Repository(BasePlugin):  # type: ignore[type-arg,no-untyped-call]
-        """Hands the files of the repository to MkDocs."""
-
-        def on_files(self, files: Files, *, config: MkDocsConfig) -> Files:
-            for place, path in sources.items():
-                file = File.generated(config, place, abs_src_path=str(path))
-                if place.endswith(".md"):
-                    file.dest_uri = address(place)
-                files.append(file)
-            for name, text in pages.items():
-                files.append(File.generated(config, name, content=text))
-            return files
-
-        def on_page_markdown(self, markdown: str, *, page: Any, **_: Any) -> str:
-            return adapted(markdown, page.file.src_uri, repository, known={*sources, *pages}, runs=runs)
-
-        def on_page_context(self, context: Any, *, page: Any, **_: Any) -> Any:
-            return context | {"places": places, "here": page.file.dest_uri}
-
-    with tempfile.TemporaryDirectory() as empty, _Warnings() as warned:
-        config = MkDocsConfig()
-        config.load_dict(_settings(Path(empty), target, sources[HOME].read_text(encoding="utf-8")))
-        wrong, _ = config.validate()
-        if wrong:
-            raise RequestError(f"MkDocs rejects its settings: {wrong[0][1]}", INSTALL)
-        config.theme.static_templates, config.theme.dirs = set(), [str(THEME)]  # without MkDocs' own map of the site
-        config.plugins["repository"] = Repository()
-        build_pages(config)
-    if warned.messages:
-        raise RequestError(f"MkDocs warns of the manual: {warned.messages[0]}", "correct the page")
-
-
-def opening(repository: Path, known: set[str], runs: Mapping[str, str]) -> str:
-    """Return README's first lines, up to its second heading, as HTML for the index of the site; `known`, `runs`: see `adapted`."""
-    from markdown import markdown  # type: ignore[import-untyped]
-
-    text = (repository / README).read_text(encoding="utf-8").partition("\n## ")[0]
-
-    def to_page(link: re.Match[str]) -> str:
-        place, mark, anchor = link["target"].partition("#")
-        return f"[{link['text']}]({address(place) if place.endswith('.md') else place}{mark}{anchor})"
-
-    html: str = markdown(LINK.sub(to_page, adapted(text, README, repository, known=known, runs=runs)))
-    return html
-
-
-def adapted(markdown: str, page: str, repository: Path, *, known: set[str], runs: Mapping[str, str]) -> str:
-    """Return a page's Markdown for the site.
-
-    Links to folders of runs lead to the index of runs. Links to what only the repository holds become plain text.
-
-    `page`: its place among the sources.
-    `known`: places that links may lead to.
-    `runs`: the address of every run.
-    """
-    folder = posixpath.dirname(page)
-
-    def adapt(link: re.Match[str]) -> str:
-        target = link["target"].partition("#")[0]
-        place = posixpath.normpath(posixpath.join(folder, target))
-        if not target or ":" in target or place in known:
-            return link[0]
-        top, _, run = place.partition("/")
-        found = "index.html" if place == RESULTS_PAGE else runs.get(run.partition("/")[0]) if top == "results" else None
-        if found:
-            return f"[{link['text']}]({posixpath.relpath(found, folder or '.')})"
-        return link["text"] if (repository / place).exists() else link[0]
-
-    return LINK.sub(adapt, COMMENT.sub("", markdown))
-
-
-def heading_anchor(text: str, separator: str) -> str:
+def heading_anchor(text: str) -> str:
     """Return the anchor that GitHub gives a heading."""
-    return re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", separator)
+    return re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
 
 
-def _settings(empty: Path, target: Path, home: str) -> dict[str, Any]:
-    entries = [(f"{entry['depth'] or ''}{entry['title']}", posixpath.normpath(f"docs/{entry['target']}")) for entry in ENTRY.finditer(home)]
-    return {
-        "site_name": "gmlp-bench",
-        "docs_dir": str(empty),
-        "site_dir": str(target),
-        "use_directory_urls": False,
-        "theme": {"name": None, "custom_dir": str(THEME)},
-        "plugins": [],
-        "nav": [{"all pages": HOME}, *({title: place} for title, place in entries)],
-        "markdown_extensions": ["tables", "fenced_code", "sane_lists", {"toc": {"slugify": heading_anchor}}],
-        "validation": {
-            "nav": {"omitted_files": "ignore", "not_found": "warn"},
-            "links": {"not_found": "warn", "anchors": "warn", "unrecognized_links": "warn", "absolute_links": "warn"},
-        },
-    }
+def _parsed(markdown: str) -> Page:
+    """Parse a page, and give its headings their anchors."""
+    tokens, seen = MARKDOWN.parse(COMMENT.sub("", markdown)), Counter[str]()
+    parts, heading = [Part(anchor="", heading="")], None
+    for token in tokens:
+        text = " ".join(_text(token).split())
+        if heading:
+            anchor = heading_anchor(text)
+            heading.attrs["id"] = name = f"{anchor}-{seen[anchor]}" if seen[anchor] else anchor
+            seen[anchor] += 1
+            parts.append(Part(anchor=name, heading=text))
+        elif text:
+            parts[-1].texts.append(text)
+        heading = token if token.type == "heading_open" else None
+    return Page(tokens=tokens, parts=parts)
 
 
-class _Warnings(logging.Handler):
-    """Collects the warnings of MkDocs within its context."""
+def _text(token: Token) -> str:
+    """Return what a reader sees of a block."""
+    if token.type in ("fence", "code_block"):
+        return token.content
+    return "".join(" " if child.type == "softbreak" else child.content for child in token.children or () if child.type not in NOT_READ)
 
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.messages: list[str] = []
 
-    def emit(self, record: logging.LogRecord) -> None:
-        self.messages.append(record.getMessage())
+def _links(tokens: Sequence[Token]) -> Iterator[tuple[Token, str]]:
+    """Return what leads to another place of the repository, each with the attribute that says where."""
+    for child in (child for token in tokens for child in token.children or ()):
+        key = {"link_open": "href", "image": "src"}.get(child.type)
+        if key and not urlsplit(str(child.attrs[key])).scheme:
+            yield child, key
 
-    def __enter__(self) -> _Warnings:
-        logging.getLogger("mkdocs").addHandler(self)
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        logging.getLogger("mkdocs").removeHandler(self)
+def _place(link: str, source: str) -> tuple[str, str]:
+    """Return the place in the repository that a link of a page leads to, and the anchor there."""
+    parts = urlsplit(unquote(link))
+    return (posixpath.normpath(posixpath.join(posixpath.dirname(source), parts.path)) if parts.path else source), parts.fragment
+
+
+def _html(tokens: Sequence[Token]) -> Markup:
+    return Markup(MARKDOWN.renderer.render(tokens, MARKDOWN.options, {}))

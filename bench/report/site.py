@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import posixpath
 import shutil
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from markupsafe import Markup
-
-from bench.files import write_text, writing
+from bench.files import write_text_below, writing
 from bench.report import manual
 from bench.report.all_runs import explorer_of
 from bench.report.html import source, template
+from bench.report.manual import INDEX, Manual
 from bench.report.result_index import Entry, entries_of
 from bench.spec import RequestError
 
-INDEX, EXPLORER, STYLE = "index.html", "explorer.html", "style.css"
+EXPLORER, STYLE = "explorer.html", "style.css"
 MARK = 'name="generator" content="bench site"'
 """Text of the index of every site, whose folder may therefore be written again."""
 PLACES = {INDEX: "Runs", EXPLORER: "Explorer"}
@@ -29,32 +29,31 @@ def write_site(results: Path, out: Path, repository: Path) -> Path:
     has no manual and no reports.
 
     A site that the folder holds is replaced, but for files whose names begin with a dot. Raises RequestError if the folder holds anything else or
-    cannot be written, if the runs cannot be read, if MkDocs warns of a page, or if MkDocs is missing.
+    cannot be written, if the runs cannot be read, or if a page has a dead link.
     """
     _require_own(out)
-    with_manual = manual.is_in(repository) and results.resolve() == (repository / "results").resolve()
-    if with_manual:
-        manual.require_mkdocs()
     runs = list(entries_of(results))
     entries, explored = [entry for entry, _ in runs], [(entry, known) for entry, known in runs if known]
+    found = Manual(pages={}, files={}, entries={})
+    if manual.is_in(repository) and results.resolve() == (repository / "results").resolve():
+        found = manual.read(repository, {entry.name: f"{INDEX}#{entry.name}" for entry in entries}, [entry.report for entry in entries])
+    places = {**PLACES, **(manual.PLACES if found.pages else {})}
     data = explorer_of(explored)
-    sources = manual.sources_of(repository, [results / entry.report for entry in entries]) if with_manual else {}
-    places = {**PLACES, **(manual.PLACES if with_manual else {})}
-    addresses = {entry.name: f"{INDEX}#{entry.name}" for entry in entries}
-    opening = manual.opening(repository, {*sources, INDEX, EXPLORER}, addresses) if with_manual else ""
     pages = {
-        INDEX: _index(entries, sources, [entry.name for entry, _ in explored] if data else [], places, opening),
+        INDEX: _index(entries, found, [entry.name for entry, _ in explored] if data else [], places),
         EXPLORER: template("site/explorer.html").render(data=data, base_url=".", places=places, here=EXPLORER),
         STYLE: source("page.css") + source("site.css"),
+        **_manual_pages(found, places),
     }
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as folder:
             built = Path(folder)
-            if with_manual:
-                manual.build(repository, built, sources, pages, addresses, places)
-            for name, text in pages.items():
-                write_text(built / name, text)
+            for place, text in pages.items():
+                write_text_below((built / place).parent, posixpath.basename(place), text)
+            for place, path in found.files.items():
+                (built / place).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, built / place)
             _replace(out, built)
     return out / INDEX
 
@@ -64,19 +63,29 @@ def num_bytes(site: Path) -> int:
     return sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
 
 
-def _index(entries: Sequence[Entry], sources: Collection[str], explored: Collection[str], places: Mapping[str, str], opening: str) -> str:
+def _index(entries: Sequence[Entry], found: Manual, explored: Collection[str], places: Mapping[str, str]) -> str:
     newest = sorted(entries, key=lambda entry: entry.name, reverse=True)
-    pages = {entry.name: manual.report_page(entry.report) for entry in newest}
+    reports = {entry.name: manual.address(f"reports/{entry.report}/report.md") for entry in newest}
     return template("site/index.html").render(
         current=[entry for entry in newest if not entry.superseded_by or entry.part],
         superseded=[entry for entry in newest if entry.superseded_by and not entry.part],
-        reports={name: manual.address(page) for name, page in pages.items() if page in sources},
+        reports={name: page for name, page in reports.items() if page in found.pages},
         explored=explored,
-        opening=Markup(opening),
+        opening=found.pages[manual.README_PAGE].opening if found.pages else "",
         base_url=".",
         places=places,
         here=INDEX,
     )
+
+
+def _manual_pages(found: Manual, places: Mapping[str, str]) -> dict[str, str]:
+    frame = template("site/manual.html")
+    return {
+        place: frame.render(
+            page=page, entries=found.entries, base_url=posixpath.relpath(".", posixpath.dirname(place) or "."), places=places, here=place
+        )
+        for place, page in found.pages.items()
+    }
 
 
 def _require_own(out: Path) -> None:

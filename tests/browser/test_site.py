@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from bench.report import manual
-from bench.report.site import EXPLORER, INDEX, num_bytes, write_site
+from bench.report.manual import INDEX
+from bench.report.site import EXPLORER, num_bytes, write_site
 from tests.browser.conftest import console, requests_outside, show
 from tests.browser.test_report import control, explorer, num_inked, read_first, text, values
 from tests.planted_site import NEW, OLD, build, dead_links, plant

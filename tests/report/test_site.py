@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -18,8 +18,9 @@ from bench.report import manual
 from bench.report.all_runs import CURRENT, SUPERSEDED, TIMES_SUPERSEDED, explorer_of, rows_of_all
 from bench.report.explorer import COUNTS, SCORES, TIMES
 from bench.report.html import safe_json
+from bench.report.manual import INDEX
 from bench.report.result_index import Entry, entries_of
-from bench.report.site import EXPLORER, INDEX, MARK, write_site
+from bench.report.site import EXPLORER, MARK, STYLE, write_site
 from bench.spec import RequestError
 from tests.planted_site import NEW, OLD, OTHER, build, dead_links, plant, plant_pages
 
@@ -106,9 +107,11 @@ def test_the_index_shows_every_run_and_what_supersedes_it(site: Path) -> None:
 
 def test_the_index_opens_with_the_first_lines_of_the_readme(site: Path) -> None:
     text = (site / INDEX).read_text()
-    assert "<h1>Example</h1>" in text
-    assert f'<a href="{INDEX}#{NEW}">new</a>, <a href="{INDEX}">all</a>, licence, <a href="docs/index.html">manual</a>' in text
-    assert text.index("<h1>") < text.index('<h2 id="runs">')
+    assert '<h1 id="example">Example</h1>' in text
+    assert f'<a href="{INDEX}#{NEW}">new</a>, <a href="{INDEX}">all</a>, <a>licence</a>, <a href="docs/index.html">manual</a>' in text
+    assert text.index("<h1") < text.index('<h2 id="runs">')
+    assert "Set up" not in text
+    assert '<h2 id="set-up">Set up</h2>' in (site / "readme.html").read_text()
 
 
 def test_runs_of_another_folder_need_no_manual(repository: Path, tmp_path: Path) -> None:
@@ -133,7 +136,7 @@ def test_runs_with_a_report_in_common_lead_to_it(runs: Runs, tmp_path: Path, mon
 def test_no_link_of_the_site_is_dead(site: Path) -> None:
     assert dead_links(site) == []
     assert f'href="index.html#{NEW}">new' in (site / "readme.html").read_text()
-    assert "licence, " in (site / "readme.html").read_text()
+    assert "<a>licence</a>" in (site / "readme.html").read_text()
     (site / "docs" / "more.html").write_text('<a href="gone.html"></a><a href="index.html#nowhere"></a>')
     found = dead_links(site)
     (site / "docs" / "more.html").unlink()
@@ -143,10 +146,17 @@ def test_no_link_of_the_site_is_dead(site: Path) -> None:
 def test_the_manual_has_its_pages_tables_and_shown_figures_only(site: Path) -> None:
     method = (site / "docs" / "method.html").read_text()
     assert "<td>1</td>" in method
-    assert '<a href="index.html">all pages</a>' in method
-    assert '<a href="method.html" aria-current="page">method</a>' in method
+    assert '<a href="../docs/index.html">all pages</a>' in method
+    assert '<a href="../docs/method.html" aria-current="page">method</a>' in method
     assert '<a href="../CONTRIBUTING.html">contributing</a>' in method
+    assert 'href="../docs/part.html">· part</a>' in method
     assert [path.name for path in sorted((site / "reports" / NEW / "figures").iterdir())] == ["shown.png"]
+
+
+def test_headings_have_the_anchors_of_a_git_host(site: Path) -> None:
+    method = (site / "docs" / "method.html").read_text()
+    assert re.findall(r'<h2 id="([^"]+)">', method) == ["in-n²", "in-n²-1"]
+    assert 'href="method.html#in-n²"' in method
 
 
 @pytest.mark.usefixtures("known")
@@ -154,8 +164,13 @@ def test_a_dead_link_of_the_manual_is_refused_and_the_old_site_stays(tmp_path: P
     repository = plant_pages(tmp_path)
     (repository / "site").mkdir()
     (repository / "site" / INDEX).write_text(MARK)
-    for link, told in {"gone.md": "gone.md", "README.md#nowhere": "#nowhere"}.items():
-        (repository / "docs" / "method.md").write_text(f"# Method\n\n## In n²\n\n[x]({link})\n")
+    for link, told in {
+        "[x](gone.md)": "gone.md",
+        "[x](README.md#nowhere)": "#nowhere",
+        "[x](#here)": "#here",
+        "![x](gone.svg)": "gone.svg",
+    }.items():
+        (repository / "docs" / "method.md").write_text(f"# Method\n\n## In n²\n\n{link}\n")
         with pytest.raises(RequestError, match=told) as caught:
             build(repository)
         assert "docs/method.md" in str(caught.value)
@@ -193,31 +208,18 @@ def test_a_site_interrupted_while_it_is_replaced_can_be_written_again(tmp_path: 
     assert {path for path in build_bare(tmp_path).rglob("*") if path.is_file()} == before
 
 
-def test_without_mkdocs_the_command_says_what_to_install(
-    repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    monkeypatch.setattr(manual, "REPOSITORY", repository)
-    monkeypatch.setitem(sys.modules, "mkdocs", None)
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["site", str(repository / "results"), "--out", str(tmp_path / "site")])
-    assert ended.value.code == 2
-    assert "gmlp-bench[site]" in capsys.readouterr().err
-    assert not (tmp_path / "site").exists()
-
-
 @pytest.mark.usefixtures("known")
 def test_without_docs_there_are_runs_and_explorer_alone(
     repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(manual, "REPOSITORY", tmp_path)
-    monkeypatch.setitem(sys.modules, "mkdocs", None)
     with pytest.raises(SystemExit) as ended:
         cli.main(["site", str(repository / "results"), "--out", str(tmp_path / "site")])
     assert ended.value.code == 0
     first, last = capsys.readouterr().err.splitlines()
     assert "docs/ is in the repository only" in first
     assert last.startswith(f"site: {tmp_path / 'site' / INDEX}")
-    assert {path.name for path in (tmp_path / "site").iterdir()} == {INDEX, EXPLORER, "style.css"}
+    assert {path.name for path in (tmp_path / "site").iterdir()} == {INDEX, EXPLORER, STYLE}
     assert dead_links(tmp_path / "site") == []
 
 
