@@ -75,7 +75,7 @@ def safe_json(data: Any) -> Markup:
 
 
 def packed(data: Any) -> str:
-    """Return data as compressed JSON in base64, a fifth of its JSON's size, for the explorer to unpack.
+    """Return data as compressed JSON in base64, a fifth of its JSON's size, for unpack.js.
 
     Raises ValueError for NaN and infinity.
     """

@@ -1,22 +1,22 @@
-"""Write the site: the index of all runs, the explorer over their rows, and the manual, as static files."""
+"""Write the site: the index of all runs, the explorer over their rows, the manual, and a search over all pages, as static files."""
 
 from __future__ import annotations
 
 import posixpath
 import shutil
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bench.files import write_text_below, writing
 from bench.report import manual
 from bench.report.all_runs import explorer_of
-from bench.report.html import source, template
+from bench.report.html import packed, source, template
 from bench.report.manual import INDEX, Manual
 from bench.report.result_index import Entry, entries_of
 from bench.spec import RequestError
 
-EXPLORER, STYLE = "explorer.html", "style.css"
+EXPLORER, STYLE, SEARCH, SEARCH_INDEX = "explorer.html", "style.css", "search.js", "search-index.js"
 MARK = 'name="generator" content="bench site"'
 """Text of the index of every site, whose folder may therefore be written again."""
 PLACES = {INDEX: "Runs", EXPLORER: "Explorer"}
@@ -43,6 +43,8 @@ def write_site(results: Path, out: Path, repository: Path) -> Path:
         INDEX: _index(entries, found, [entry.name for entry, _ in explored] if data else [], places),
         EXPLORER: template("site/explorer.html").render(data=data, base_url=".", places=places, here=EXPLORER),
         STYLE: source("page.css") + source("site.css"),
+        SEARCH: source("search.js") + source("unpack.js"),
+        SEARCH_INDEX: f'const PARTS = "{packed([*_parts_of_manual(found), *_parts_of_runs(entries)])}";\n',
         **_manual_pages(found, places),
     }
     with writing(out):
@@ -86,6 +88,19 @@ def _manual_pages(found: Manual, places: Mapping[str, str]) -> dict[str, str]:
         )
         for place, page in found.pages.items()
     }
+
+
+def _parts_of_manual(found: Manual) -> Iterator[tuple[str, str, str, str]]:
+    """Return what the search finds: address, page, heading unless it is the page's title, and text."""
+    for place, page in found.pages.items():
+        for part in page.parts:
+            heading, end = ("", "") if part.heading in ("", page.title) else (part.heading, f"#{part.anchor}")
+            if part.heading or part.texts:
+                yield (f"{place}{end}", page.title, heading, " ".join(part.texts))
+
+
+def _parts_of_runs(entries: Sequence[Entry]) -> Iterator[tuple[str, str, str, str]]:
+    return ((f"{INDEX}#{entry.name}", "Runs", entry.name, f"{entry.question} {entry.answer} {entry.host}") for entry in entries)
 
 
 def _require_own(out: Path) -> None:

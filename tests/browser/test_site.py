@@ -9,18 +9,19 @@ import pytest
 
 from bench.report import manual
 from bench.report.manual import INDEX
-from bench.report.site import EXPLORER, num_bytes, write_site
+from bench.report.site import EXPLORER, SEARCH_INDEX, num_bytes, write_site
 from tests.browser.conftest import console, requests_outside, show
 from tests.browser.test_report import control, explorer, num_inked, read_first, text, values
-from tests.planted_site import NEW, OLD, build, dead_links, plant
+from tests.planted_site import NEW, OLD, OTHER, build, dead_links, plant
 
 pytest.importorskip("selenium")
 from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.wait import WebDriverWait
 
 pytestmark = pytest.mark.slow
-MAX_BYTES = 2_200_000
+MAX_BYTES, MAX_SEARCH_BYTES = 2_200_000, 200_000
 PAGES = (INDEX, EXPLORER, "readme.html", "docs/index.html", "docs/method.html", "docs/columns.html")
 
 
@@ -130,6 +131,41 @@ def test_the_index_filters_sorts_and_leads_to_report_and_explorer(browser: Chrom
     assert console(browser) == []
 
 
+def search(browser: Chrome, words: str) -> list[str]:
+    """Asks for the words in place of others; what is found, without the excerpts."""
+    box = browser.find_element(By.TAG_NAME, "search")
+    box.find_element(By.TAG_NAME, "input").send_keys(Keys.CONTROL, "a")
+    box.find_element(By.TAG_NAME, "input").send_keys(words)
+    status = box.find_element(By.CSS_SELECTOR, "[role=status]")
+    WebDriverWait(browser, 30).until(lambda _: status.text.endswith("found"))
+    return [link.text for link in box.find_elements(By.TAG_NAME, "a")]
+
+
+def test_the_search_leads_from_any_page_to_headings_texts_and_runs(browser: Chrome, site: Path) -> None:
+    show(browser, site / "docs" / "part.html")
+    assert search(browser, "IN n²")[:2] == ["Method · In n²", "Method · In n²"]
+    assert browser.find_element(By.CSS_SELECTOR, ".found p").text == "a b 1 2"
+    assert search(browser, "nothing like it") == []
+    assert search(browser, "cpu_other") == [f"Runs · {OTHER}"]
+    browser.switch_to.active_element.send_keys(Keys.ENTER)
+    assert browser.current_url == f"{(site / INDEX).as_uri()}#{OTHER}"
+    assert search(browser, "n²")
+    assert console(browser) == []
+    assert requests_outside(browser) == []
+
+
+def test_the_search_is_moved_through_by_keyboard(browser: Chrome, site: Path) -> None:
+    show(browser, site / INDEX)
+    assert len(search(browser, "method")) > 1
+    links = browser.find_elements(By.CSS_SELECTOR, ".found a")
+    for key, expected in ((Keys.ARROW_DOWN, links[0]), (Keys.ARROW_DOWN, links[1]), (Keys.ARROW_UP, links[0])):
+        browser.switch_to.active_element.send_keys(key)
+        assert browser.switch_to.active_element == expected
+    browser.switch_to.active_element.send_keys(Keys.ESCAPE)
+    assert browser.switch_to.active_element.tag_name == "input"
+    assert not browser.find_elements(By.CSS_SELECTOR, ".found a")
+
+
 @pytest.mark.parametrize("width", [1400, 390])
 def test_every_page_opens_from_its_file_without_errors_and_fits(browser: Chrome, whole: Path, width: int) -> None:
     for scheme in ("light", "dark"):
@@ -138,6 +174,8 @@ def test_every_page_opens_from_its_file_without_errors_and_fits(browser: Chrome,
             assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth"), page
             assert browser.execute_script("return getComputedStyle(document.body).maxWidth") != "none", page  # the style sheet is there
             assert console(browser) == [], page
+            search(browser, "gate")
+            assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth"), page
             assert requests_outside(browser) == [], page
     show(browser, whole / EXPLORER, width=width)
     explorer(browser)
@@ -146,6 +184,7 @@ def test_every_page_opens_from_its_file_without_errors_and_fits(browser: Chrome,
 
 def test_the_whole_site_is_light_and_has_no_dead_link(whole: Path) -> None:
     assert num_bytes(whole) <= MAX_BYTES
+    assert (whole / SEARCH_INDEX).stat().st_size <= MAX_SEARCH_BYTES
     assert dead_links(whole) == []
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import gzip
 import json
 import re
 import shutil
@@ -20,7 +22,7 @@ from bench.report.explorer import COUNTS, SCORES, TIMES
 from bench.report.html import safe_json
 from bench.report.manual import INDEX
 from bench.report.result_index import Entry, entries_of
-from bench.report.site import EXPLORER, MARK, STYLE, write_site
+from bench.report.site import EXPLORER, MARK, SEARCH, SEARCH_INDEX, STYLE, write_site
 from bench.spec import RequestError
 from tests.planted_site import NEW, OLD, OTHER, build, dead_links, plant, plant_pages
 
@@ -159,6 +161,16 @@ def test_headings_have_the_anchors_of_a_git_host(site: Path) -> None:
     assert 'href="method.html#in-n²"' in method
 
 
+def test_the_search_knows_pages_headings_and_runs(site: Path) -> None:
+    (text,) = re.findall(r'"([^"]+)"', (site / SEARCH_INDEX).read_text())
+    parts = {address: rest for address, *rest in json.loads(gzip.decompress(base64.b64decode(text)))}
+    assert parts["docs/method.html"] == ["Method", "", "As in the report, in n²."]
+    assert parts["docs/method.html#in-n²"] == ["Method", "In n²", "a b 1 2"]
+    assert parts[f"reports/{NEW}/report.html"] == ["New", "", ""]
+    assert parts[f"{INDEX}#{OLD}"][:2] == ["Runs", OLD]
+    assert all((site / address.partition("#")[0]).is_file() for address in parts)
+
+
 @pytest.mark.usefixtures("known")
 def test_a_dead_link_of_the_manual_is_refused_and_the_old_site_stays(tmp_path: Path) -> None:
     repository = plant_pages(tmp_path)
@@ -219,7 +231,7 @@ def test_without_docs_there_are_runs_and_explorer_alone(
     first, last = capsys.readouterr().err.splitlines()
     assert "docs/ is in the repository only" in first
     assert last.startswith(f"site: {tmp_path / 'site' / INDEX}")
-    assert {path.name for path in (tmp_path / "site").iterdir()} == {INDEX, EXPLORER, STYLE}
+    assert {path.name for path in (tmp_path / "site").iterdir()} == {INDEX, EXPLORER, STYLE, SEARCH, SEARCH_INDEX}
     assert dead_links(tmp_path / "site") == []
 
 

@@ -20,11 +20,6 @@
   let points = []; // points of all visible lines, sorted by x
   let place = -1; // index of the point under the cursor; -1 without one
 
-  function unpack(text) {
-    const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
-  }
-
   const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
   // Lengths and batch sizes in full, everything else to three digits.
