@@ -143,8 +143,8 @@ class RunResult(Shown):
 class CompareResult(Shown):
     """Cost against quality in one run.
 
-    `front`: the models on the Pareto front of each cost: cost x, quality y, and whether its place there is certain.
-    `tests`: every tested difference, with interval, p value and verdict.
+    `front`: the models on the Pareto front of each cost: cost x and quality y.
+    `tests`: every difference that was compared, with interval and verdict.
     `answer`: the front and the differences in sentences.
     """
 

@@ -100,13 +100,6 @@ class SignedRanks:
             return Interval(estimate=self.estimate, low=-math.inf, high=math.inf, num=self.num, span=span)
         return Interval(estimate=self.estimate, low=self.averages[rank - 1], high=self.averages[-rank], num=self.num)
 
-    @property
-    def p_value(self) -> float:
-        """The two-sided p-value of the exact signed-rank test against a centre of 0 (Wilcoxon 1945)."""
-        above = sum(average > 0 for average in self.averages) + sum(average == 0 for average in self.averages) / 2
-        tail = math.floor(min(above, len(self.averages) - above))
-        return min(1.0, 2 * _signed_rank_tails(self.num)[tail])
-
 
 def signed_ranks(values: Sequence[float]) -> SignedRanks | None:
     """Return the centre of values, one per round; None for fewer than two."""

@@ -154,11 +154,6 @@ def signed_percent(value: Any) -> str:
     return "" if is_empty(value) else f"{100 * value:+.2f} %"
 
 
-def p_value(value: float) -> str:
-    """Format as 0.0123, or < 0.0001."""
-    return "< 0.0001" if value < 1e-4 else f"{value:.4f}"
-
-
 def _fixed(value: float, decimals: int) -> str:
     return f"{value:.{decimals}f}" if abs(value) < LARGEST_FIXED else f"{value:.1e}"
 

@@ -129,12 +129,8 @@ class Finding:
     about: tuple[Asked | PaysFrom, ...]
 
 
-POOLED = "pooled unless one stands out"
-"""Pool the seed spread of a part's arms, unless one arm differs.
-
-See docs/decisions/0014.
-"""
-
+OWN_SPREADS = "each pair's own variances, degrees of freedom by Satterthwaite"
+"""How the spread over seeds is estimated; plans of before 2026-11-28 pooled it."""
 
 ONE_INTERVAL = (
     "seeds unpaired, test items paired, rounds paired; variances of seeds and items add; Student's t, degrees of freedom by Satterthwaite; "
@@ -153,7 +149,7 @@ class Question:
     `text`: the question, the first line of the file's docstring.
     `statement`: the rest of that docstring, with prediction and source.
     `predictions`: the effects that are expected.
-    `seed_spread`: how the spread over seeds is estimated (POOLED); empty if the plan did not fix it.
+    `seed_spread`: how the spread over seeds is estimated (OWN_SPREADS); empty if the plan did not fix it.
     `interval`: how seeds, test items and rounds become one interval (ONE_INTERVAL); empty if the plan did not fix it.
     """
 

@@ -239,7 +239,7 @@ def test_an_interrupt_keeps_finished_rounds_and_the_same_call_goes_on(tmp_path: 
 def test_a_comparison_is_that_of_the_command_line(tmp_path: Path) -> None:
     found = bench.compare(TRAINED, x="params")
     assert {"label", "x", "y"} <= set(found.front.columns)
-    assert {"first", "second", "p_adjusted", "verdict"} <= set(found.tests.columns)
+    assert {"first", "second", "low", "high", "verdict"} <= set(found.tests.columns)
     assert list(found.figures) == ["compare_params_accuracy"]
     assert found.answer in html.unescape(found._repr_html_())
     assert "<svg" in found._repr_html_()

@@ -117,19 +117,12 @@ def test_the_ranks_of_twenty_rounds(contrasts: int, rank: int) -> None:
     assert (interval.low, interval.high) == (found.averages[rank - 1], found.averages[210 - rank])
 
 
-@pytest.mark.parametrize("num", [3, 6, 11, 20])
-def test_the_p_value_is_that_of_the_exact_signed_rank_test(num: int) -> None:
-    for seed in range(20):
-        values = np.random.default_rng(seed).normal(0.4, 1.0, num)
-        assert centre_of(values.tolist()).p_value == pytest.approx(stats.wilcoxon(values, method="exact").pvalue)
-
-
 def test_an_interval_excludes_zero_where_the_test_rejects_it() -> None:
     seen = set()
     for seed in range(200):
-        found = centre_of(np.random.default_rng(seed).normal(0.5, 1.0, 20).tolist())
-        rejects = found.p_value <= 0.05
-        assert found.interval().contains(0.0) is not rejects
+        values = np.random.default_rng(seed).normal(0.5, 1.0, 20)
+        rejects = stats.wilcoxon(values, method="exact").pvalue <= 0.05
+        assert centre_of(values.tolist()).interval().contains(0.0) is not rejects
         seen.add(rejects)
     assert seen == {True, False}
 

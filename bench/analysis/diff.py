@@ -5,8 +5,12 @@ Lists the cells whose times, counts or scores differ, that cannot be compared, a
 
 from __future__ import annotations
 
+import functools
+import itertools
+import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import statistics
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,14 +19,199 @@ import pandas
 
 from bench import catalog, numbers
 from bench.analysis.frame import cell_names
-from bench.analysis.latency_tests import DIFFERS, NOT_COMPARABLE, NOT_SHOWN, TOO_FEW, CellComparison, compare_cells
-from bench.analysis.run_changes import ACCURACY_COLUMN, COUNTED_COLUMNS, Change, ScoreComparison, compare_trained, counted_changes, value_of
 from bench.analysis.series import row_values
-from bench.intervals import Interval
+from bench.analysis.significance import SEEDS_LOST, Row, compare_scores, seed_caveat
+from bench.intervals import LEVEL, ROUNDING, Interval, joint_level
 from bench.measure.hosts import host_differences, machine_differences
 from bench.reading.store import StoredRun, read_runs
-from bench.reading.table import references_of, rows_of, times_of
+from bench.reading.table import SeedScores, item_scores_of, references_of, rows_of, times_of
 from bench.spec import MEASURED, RequestError
+
+COUNTED_COLUMNS = ("params", "flops", "peak_memory_bytes")
+"""Columns that are equal in every run of the same code."""
+ACCURACY_COLUMN, SQUARED_ERROR = "accuracy", "-MSE"
+"""The columns of test scores.
+
+`accuracy` is the share of right answers, `-MSE` minus the squared error.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """A value of one cell that differs between two runs.
+
+    `low`, `high`: bounds of the difference of two scores, second minus first, which hold for all compared ones together; None for counts.
+    `caveat`: why a difference in scores is not claimed; empty if it may be.
+    """
+
+    cell_id: str
+    column: str
+    first: float
+    second: float
+    low: float | None = None
+    high: float | None = None
+    caveat: str = ""
+
+    @property
+    def shown(self) -> bool:
+        return not self.caveat and (self.low is None or self.high is None or not self.low <= 0 <= self.high)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreComparison:
+    """The scores of models that both runs trained.
+
+    `compared`: the score column of every tested cell, by cell id.
+    `changes`: the scores that differ.
+    `untested`: why a cell could not be tested, by cell id.
+    `lost`: ids of the cells that miss planned seeds in the second run but not in the first.
+    """
+
+    compared: Mapping[str, str]
+    changes: tuple[Change, ...]
+    untested: Mapping[str, str]
+    lost: tuple[str, ...]
+
+
+def value_of(row: Row, column: str) -> float | None:
+    """Return a finite number from a row, else None."""
+    value = row.get(column)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def counted_changes(first: Mapping[str, Row], second: Mapping[str, Row]) -> Iterator[Change]:
+    """Yield the counts that differ; `first` and `second` are by cell id."""
+    for cell_id, row in first.items():
+        for column in COUNTED_COLUMNS:
+            before, after = value_of(row, column), value_of(second.get(cell_id, {}), column)
+            if before is not None and after is not None and before != after:
+                yield Change(cell_id=cell_id, column=column, first=before, second=after)
+
+
+def compare_trained(first: StoredRun, second: StoredRun) -> ScoreComparison:
+    """Compare the mean scores of models that both runs trained.
+
+    Both must be scored on the same items. The intervals hold for all models together (Bonferroni). A difference is claimed only if each run has at
+    least five seeds and none is missing (decision 7). A model with a tuned learning rate is compared as tuned.
+    """
+    scores = [item_scores_of(run) for run in (first, second)]
+    data = [_data_ids(run) for run in (first, second)]
+    untested: dict[str, str] = {}
+    pairs: dict[tuple[str, str], str] = {}
+    for cell in (cell for cell in scores[0] if cell in scores[1]):
+        before, after = scores[0][cell], scores[1][cell]
+        if data[0].get(before.training) != data[1].get(after.training):
+            untested[cell] = "trained or tested on different data"
+        elif not before.scores.shape[1] == after.scores.shape[1] >= 2:
+            untested[cell] = "scored on different numbers of test items, or on one"
+        else:
+            pairs.setdefault((before.training, after.training), cell)
+    cells = list(pairs.values())
+    level = joint_level(LEVEL, len(cells))
+    differences = {cell: compare_scores(scores[1][cell].scores, scores[0][cell].scores, level) for cell in cells}
+    columns = {cell: _column(scores[0][cell]) for cell in cells}
+    changes = [
+        Change(
+            cell_id=cell,
+            column=columns[cell],
+            first=float(scores[0][cell].scores.mean()),
+            second=float(scores[1][cell].scores.mean()),
+            low=found.low,
+            high=found.high,
+            caveat=_caveat([(scores[i][cell], run) for i, run in enumerate((first, second))]),
+        )
+        for cell, found in differences.items()
+        if found.estimate
+    ]
+    lost = [cell for cell in cells if _lacks_seeds(scores[1][cell], second) and not _lacks_seeds(scores[0][cell], first)]
+    return ScoreComparison(compared=columns, changes=tuple(changes), untested=untested, lost=tuple(lost))
+
+
+def _lacks_seeds(scores: SeedScores, run: StoredRun) -> bool:
+    return len(scores.seeds) < run.plan.settings.seeds
+
+
+def _caveat(trained: Sequence[tuple[SeedScores, StoredRun]]) -> str:
+    if any(_lacks_seeds(scores, run) for scores, run in trained):
+        return SEEDS_LOST
+    return seed_caveat(min(len(scores.seeds) for scores, _ in trained), planned=0)
+
+
+def _column(scores: SeedScores) -> str:
+    return ACCURACY_COLUMN if (scores.scores >= 0).all() else SQUARED_ERROR
+
+
+def _data_ids(run: StoredRun) -> dict[str, Any]:
+    return {r.subject_id: r.outcome.values.get("data_id") for r in run.records if r.metric == "accuracy" and r.outcome.status == MEASURED}
+
+
+DIFFERS, NOT_SHOWN = "differs between these two occasions", "no significant difference"
+TOO_FEW, NOT_COMPARABLE = "too few rounds to decide", "not comparable"
+Readings = Mapping[int, float]
+"""Latency in ms by round."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellComparison:
+    """One cell in two runs.
+
+    `reason`: why it cannot be compared; empty if it can.
+    `ratio`: latency in the second run over the first; None if not comparable.
+    `rounds`: rounds of the first and of the second run.
+    """
+
+    cell_id: str
+    reason: str
+    ratio: Interval | None
+    rounds: tuple[int, int]
+
+    @property
+    def verdict(self) -> str:
+        if self.ratio is None:
+            return NOT_COMPARABLE
+        return TOO_FEW if self.ratio.is_open else NOT_SHOWN if self.ratio.contains(1.0) else DIFFERS
+
+
+def compare_cells(first: Mapping[str, Readings], second: Mapping[str, Readings], reasons: Mapping[str, str]) -> Iterator[CellComparison]:
+    """Compare cells at a level that holds for all compared ones together (Bonferroni).
+
+    `reasons`: by cell id, why it cannot be compared; empty if it can.
+    """
+    level = joint_level(LEVEL, sum(not reason for reason in reasons.values()))
+    for cell, reason in reasons.items():
+        before, after = (list(run.get(cell, {}).values()) for run in (first, second))
+        ratio = None if reason else shift(before, after, level)
+        yield CellComparison(cell_id=cell, reason=reason, ratio=ratio, rounds=(len(before), len(after)))
+
+
+def shift(first: Collection[float], second: Collection[float], level: float) -> Interval:
+    """Return the median ratio of the second times to the first, over all pairs (Hodges and Lehmann 1963).
+
+    The interval inverts the exact rank-sum test (Mann and Whitney 1947). Rounds that are too few for the level have the range of the ratios.
+    """
+    logs = sorted(math.log(after / before) for before in first for after in second)
+    rank = sum(2 * tail <= 1 - level + ROUNDING for tail in _rank_sum_tails(len(first), len(second)))
+    low, high = (logs[rank - 1], logs[-rank]) if rank else (-math.inf, math.inf)
+    span = None if rank else (logs[0], logs[-1])
+    return Interval(estimate=statistics.median(logs), low=low, high=high, num=len(logs), span=span).exp()
+
+
+@functools.cache
+def _rank_sum_tails(first: int, second: int) -> tuple[float, ...]:
+    """Return the probabilities that the rank-sum statistic of two samples of these sizes is at most 0, 1, ...
+
+    The ways to attain each value are the coefficients of the product of (1 - x^(second + i)) / (1 - x^i) over i = 1 to `first`.
+    """
+    ways = [1] + [0] * (first * second)
+    for i in range(1, first + 1):
+        for place in range(first * second, second + i - 1, -1):
+            ways[place] -= ways[place - second - i]
+        for place in range(i, first * second + 1):
+            ways[place] += ways[place - i]
+    return tuple(num / sum(ways) for num in itertools.accumulate(ways))
+
 
 LATENCY_COLUMN = "latency_ms"
 BOUND = re.compile(r"\s*(\w+)\s*([<>])\s*(\d+(?:\.\d+)?)\s*")

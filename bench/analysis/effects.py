@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from bench.analysis.frame import work_text
-from bench.analysis.seed_spread import MIN_SPREAD_SEEDS, SeedSpread, seed_spreads, spread_text, variance_parts
-from bench.analysis.significance import ONE_SEED, ScoreDifference, Scores, compare_scores, holm, t_test, unpaired_test
+from bench.analysis.significance import MIN_SPREAD_SEEDS, Scores, compare_scores, half_width, over_unpaired_items, seed_caveat
 from bench.intervals import LEVEL, Interval, joint_level, signed_ranks
 from bench.numbers import is_empty
 from bench.questions import MEASURES, Measure, Prediction
@@ -30,8 +29,6 @@ Cells of two arms are compared if they agree in the columns that vary.
 """
 MIN_EFFECT_ROUNDS = 3
 """Rounds needed to claim an effect on latency."""
-Spreads = Mapping[tuple[str, str], SeedSpread]
-"""Spread over seeds by part and cell id."""
 COSTS = ("params", "flops", "latency_ms", "activation_bytes", "train_flops")
 QUALITIES = ("accuracy", "exact_accuracy", "score", "perplexity")
 
@@ -85,20 +82,16 @@ class Effect:
 
     `estimate`: the difference arm - against, or the ratio arm / against. The bounds hold together for the effects on the
     measure at one place of a part (Bonferroni).
-    `p_adjusted`: Holm's p-value; None for counts, which are exact.
+    `is_exact`: a ratio of counts.
     `caveat`: why the effect is not claimed; empty if it may be.
-    `spread`: the origin of the spread over seeds, `pooled over 19 variants` or `own`; empty if no seeds enter the bounds.
-    `own`: the estimate with bounds from the two arms' own spreads, if `estimate` has pooled spreads.
     `num_comparisons`: the number of effects in the Bonferroni correction; 1 for counts.
     """
 
     contrast: Contrast
     measure: Measure
     estimate: Interval
-    p_adjusted: float | None = None
+    is_exact: bool = False
     caveat: str = ""
-    spread: str = ""
-    own: Interval | None = None
     num_comparisons: int = 1
 
     @property
@@ -160,34 +153,22 @@ def effects_of(contrasts: Sequence[Contrast], observed: Observations) -> list[Ef
     """
     found: list[Effect] = []
     for measure in (measure for measure in MEASURES.values() if measure.name in _ESTIMATORS):
-        spreads = _spreads_of(measure, contrasts, observed)
         estimate = _ESTIMATORS[measure.name]
-        estimated = [contrast for contrast in contrasts if estimate(measure, contrast, observed, spreads, LEVEL) is not None]
+        estimated = [contrast for contrast in contrasts if estimate(measure, contrast, observed, LEVEL) is not None]
         families: dict[tuple[Any, ...], list[Contrast]] = {}
         for contrast in estimated:
             families.setdefault((contrast.part, *contrast.place.items()), []).append(contrast)
         by_contrast: dict[tuple[Any, ...], Effect] = {}
         for family in families.values():
             level = joint_level(LEVEL, len(family))
-            effects = [effect for contrast in family if (effect := estimate(measure, contrast, observed, spreads, level)) is not None]
-            by_contrast |= {_key(effect.contrast): effect for effect in _adjusted(effects)}
+            effects = [effect for contrast in family if (effect := estimate(measure, contrast, observed, level)) is not None]
+            by_contrast |= {_key(e.contrast): e if e.is_exact else dataclasses.replace(e, num_comparisons=len(family)) for e in effects}
         found += [by_contrast[_key(contrast)] for contrast in estimated]
     return found
 
 
 def _key(contrast: Contrast) -> tuple[Any, ...]:
     return (contrast.part, contrast.arm, contrast.against, contrast.first, contrast.second)
-
-
-def _adjusted(family: Sequence[Effect]) -> Sequence[Effect]:
-    """Return the effects of a family with Holm's p-values; counts as they are."""
-    tested = [effect.p_adjusted for effect in family if effect.p_adjusted is not None]  # empty for counts, else one per effect
-    if not tested:
-        return family
-    return [
-        dataclasses.replace(effect, p_adjusted=p_value, num_comparisons=len(family))
-        for effect, p_value in zip(family, holm(tested), strict=True)
-    ]
 
 
 def _contrasts(part: Part, arm: str, against: str, rows: Mapping[str, Mapping[str, Any]]) -> Iterator[Contrast]:
@@ -214,25 +195,6 @@ def _place(row: Mapping[str, Any], keys: Sequence[str]) -> tuple[Any, ...]:
     return tuple(None if is_empty(row.get(key)) else row[key] for key in keys)
 
 
-def _spreads_of(measure: Measure, contrasts: Sequence[Contrast], observed: Observations) -> Spreads:
-    """Return the spread over seeds of every compared cell.
-
-    If possible, spreads are pooled over the cells of a part at one place.
-    """
-    found: dict[tuple[str, str], SeedSpread] = {}
-    for part in dict.fromkeys(contrast.part for contrast in contrasts):
-        members = [contrast for contrast in contrasts if contrast.part == part]
-        keys = [key for key in PLACE_KEYS if any(key in contrast.place for contrast in members)]
-        places: dict[tuple[Any, ...], dict[str, Sequence[float]]] = {}
-        for cell_id in dict.fromkeys(cell_id for contrast in members for cell_id in contrast.cells):
-            results = _seed_results(measure, cell_id, observed)
-            places.setdefault(_place(observed.rows[cell_id], keys), {})[cell_id] = results
-        for results_by_cell in places.values():
-            spreads = seed_spreads(results_by_cell, observed.num_seeds)
-            found |= {(part, cell_id): spread for cell_id, spread in spreads.items()}
-    return found
-
-
 def _seed_results(measure: Measure, cell_id: str, observed: Observations) -> Sequence[float]:
     """Return one number per seed; empty if not measured.
 
@@ -246,7 +208,7 @@ def _seed_results(measure: Measure, cell_id: str, observed: Observations) -> Seq
     return means
 
 
-def _by_items(measure: Measure, contrast: Contrast, observed: Observations, spreads: Spreads, level: float) -> Effect | None:
+def _by_items(measure: Measure, contrast: Contrast, observed: Observations, level: float) -> Effect | None:
     """Estimate an effect on the test items' scores.
 
     The scores are paired by item if both cells answered the same items.
@@ -256,41 +218,13 @@ def _by_items(measure: Measure, contrast: Contrast, observed: Observations, spre
         return None
     first, second, same_items = _scores_of(measure, contrast, observed)
     num = min(len(first), len(second))
-    caveat = _seed_caveat(num, observed.num_seeds)
-    parts, spread = None, ""
-    if num >= MIN_SPREAD_SEEDS:
-        both = [spreads[contrast.part, cell_id] for cell_id in contrast.cells]
-        parts, spread = variance_parts(both, (len(first), len(second))), spread_text(both)
-    elif not same_items:
+    caveat = seed_caveat(num, observed.num_seeds)
+    if num < MIN_SPREAD_SEEDS and not same_items:
         unknown = Interval(estimate=float(first.mean() - second.mean()), low=-math.inf, high=math.inf, num=num)
-        return Effect(contrast=contrast, measure=measure, estimate=unknown, p_adjusted=1.0, caveat=caveat)
-    test = compare_scores if same_items else unpaired_test
-    difference, alone = test(first, second, level, parts), test(first, second, level) if parts and len(parts) == 1 else None
-    return Effect(
-        contrast=contrast,
-        measure=measure,
-        estimate=_possible(difference, measure, num),
-        own=_possible(alone, measure, num) if alone else None,
-        p_adjusted=difference.p_value,
-        caveat=caveat,
-        spread=spread,
-    )
-
-
-def _possible(found: ScoreDifference, measure: Measure, num: int) -> Interval:
-    """Return a difference with its bounds, which for shares of right answers end at -1 and 1."""
-    widest = 1.0 if measure.in_points else math.inf
-    return Interval(estimate=found.estimate, low=max(found.low, -widest), high=min(found.high, widest), num=num)
-
-
-def _seed_caveat(num: int, planned: int) -> str:
-    """Say why the seeds support no claim; empty if they support one.
-
-    A single seed has no spread. A missing seed matters because it may have diverged.
-    """
-    if num < planned:
-        return f"only {num} of {planned} seeds have a result"
-    return ONE_SEED if num < 2 else ""
+        return Effect(contrast=contrast, measure=measure, estimate=unknown, caveat=caveat)
+    found = (compare_scores if same_items else over_unpaired_items)(first, second, level)
+    estimate = Interval(estimate=found.estimate, low=found.low, high=found.high, num=num)
+    return Effect(contrast=contrast, measure=measure, estimate=estimate, caveat=caveat)
 
 
 def _scores_of(measure: Measure, contrast: Contrast, observed: Observations) -> tuple[Scores, Scores, bool]:
@@ -307,32 +241,21 @@ def _scores_as(measure: Measure, scores: Scores) -> Scores:
     return (scores == 1.0).astype(np.float64) if measure.name == "exact_accuracy" else scores
 
 
-def _by_seeds(measure: Measure, contrast: Contrast, observed: Observations, spreads: Spreads, level: float) -> Effect | None:
-    """Estimate the ratio of geometric means over seeds.
-
-    The t-test is on the log scale: Student's with a shared spread, else Welch's (1947).
-    """
+def _by_seeds(measure: Measure, contrast: Contrast, observed: Observations, level: float) -> Effect | None:
+    """Estimate the ratio of geometric means over seeds, with Welch's interval (1947) on the log scale."""
     first, second = (_seed_results(measure, cell_id, observed) for cell_id in contrast.cells)
     num = min(len(first), len(second))
     if num < 1:
         return None
-    estimate, caveat = statistics.fmean(first) - statistics.fmean(second), _seed_caveat(num, observed.num_seeds)
-    half, own_half, p_value, spread = math.inf, None, 1.0, ""
+    estimate, half = statistics.fmean(first) - statistics.fmean(second), math.inf
     if num >= MIN_SPREAD_SEEDS:
-        both = [spreads[contrast.part, cell_id] for cell_id in contrast.cells]
-        parts, spread = variance_parts(both, (len(first), len(second))), spread_text(both)
-        half, p_value = t_test(estimate, parts, level)
-        if len(parts) == 1:
-            own_half, _ = t_test(estimate, [(statistics.variance(found) / len(found), len(found) - 1) for found in (first, second)], level)
-
-    def within(half: float) -> Interval:
-        return Interval(estimate=estimate, low=estimate - half, high=estimate + half, num=num).exp()
-
-    own = None if own_half is None else within(own_half)
-    return Effect(contrast=contrast, measure=measure, estimate=within(half), own=own, p_adjusted=p_value, caveat=caveat, spread=spread)
+        parts = [(statistics.variance(found) / len(found), len(found) - 1) for found in (first, second)]
+        half = half_width(parts, level)
+    ratio = Interval(estimate=estimate, low=estimate - half, high=estimate + half, num=num).exp()
+    return Effect(contrast=contrast, measure=measure, estimate=ratio, caveat=seed_caveat(num, observed.num_seeds))
 
 
-def _by_rounds(measure: Measure, contrast: Contrast, observed: Observations, spreads: Spreads, level: float) -> Effect | None:  # noqa: ARG001
+def _by_rounds(measure: Measure, contrast: Contrast, observed: Observations, level: float) -> Effect | None:
     """Estimate the ratio of times per sample, paired by round."""
     first, second = (float(observed.rows[cell_id]["batch_size"]) for cell_id in contrast.cells)
     logs = [log - math.log(first / second) for log in observed.timings.log_ratios(*contrast.cells).values()]
@@ -340,7 +263,7 @@ def _by_rounds(measure: Measure, contrast: Contrast, observed: Observations, spr
     if found is None:
         return None
     caveat = _output_caveat(contrast, observed) or ("" if len(logs) >= MIN_EFFECT_ROUNDS else f"{len(logs)} rounds are too few")
-    return Effect(contrast=contrast, measure=measure, estimate=found.interval(level).exp(), p_adjusted=found.p_value, caveat=caveat)
+    return Effect(contrast=contrast, measure=measure, estimate=found.interval(level).exp(), caveat=caveat)
 
 
 def _output_caveat(contrast: Contrast, observed: Observations) -> str:
@@ -355,18 +278,17 @@ def _output_caveat(contrast: Contrast, observed: Observations) -> str:
     return f"outputs of {' and '.join(unequal)} differ{f' at {place}' if place else ''}" if unequal else ""
 
 
-def _counted(measure: Measure, contrast: Contrast, observed: Observations, spreads: Spreads, level: float) -> Effect | None:  # noqa: ARG001
+def _counted(measure: Measure, contrast: Contrast, observed: Observations, level: float) -> Effect | None:  # noqa: ARG001
     """Return the exact ratio of two counts, activations per sample."""
     rows = [observed.rows[cell_id] for cell_id in contrast.cells]
     if any(is_empty(row.get(measure.name)) for row in rows) or not rows[1][measure.name]:
         return None
     first, second = (float(row[measure.name]) / (float(row["batch_size"]) if measure.name == "activation_bytes" else 1.0) for row in rows)
-    return Effect(
-        contrast=contrast, measure=measure, estimate=Interval(estimate=first / second, low=first / second, high=first / second, num=1)
-    )
+    ratio = Interval(estimate=first / second, low=first / second, high=first / second, num=1)
+    return Effect(contrast=contrast, measure=measure, estimate=ratio, is_exact=True)
 
 
-_ESTIMATORS: Mapping[str, Callable[[Measure, Contrast, Observations, Spreads, float], Effect | None]] = {
+_ESTIMATORS: Mapping[str, Callable[[Measure, Contrast, Observations, float], Effect | None]] = {
     **dict.fromkeys(("accuracy", "exact_accuracy", "score"), _by_items),
     "perplexity": _by_seeds,
     "latency_ms": _by_rounds,

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.analysis.evidence import is_subject
-from bench.analysis.seed_spread import SeedSpread, stands_out
-from bench.analysis.significance import t_test
+from bench.analysis.significance import MIN_DECIDED_SEEDS, half_width
 from bench.intervals import LEVEL, Interval, joint_level
 from bench.spec import Record
 
@@ -62,7 +61,7 @@ class Difference:
     """The first model's score minus the second's at one budget.
 
     `epochs`: finished by each within the budget.
-    `interval`: holds for all differences of the run together; infinitely wide if the seeds support none.
+    `interval`: holds for all differences of the group together; infinitely wide if seeds are missing.
     """
 
     epochs: tuple[int, int]
@@ -70,7 +69,7 @@ class Difference:
 
     @property
     def shown(self) -> bool:
-        return not self.interval.contains(0.0)
+        return self.interval.num >= MIN_DECIDED_SEEDS and not self.interval.contains(0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,13 +119,11 @@ def equal_budgets(
     `variants`: cells to leave out, because the effects of a question compare them.
     `planned_seeds`: per model. One that lost a seed supports no difference, because the lost seed was probably its worst.
 
-    Intervals hold for all differences returned, together (Bonferroni).
+    Intervals hold for all differences of a group together (Bonferroni).
     """
     by_id = {str(row["cell_id"]): row for row in rows}
     groups = [members for members in _grouped([row for row in rows if row["cell_id"] not in variants], trainings) if len(members) > 1]
-    num_pairs = sum(math.comb(len(members), 2) for members in groups)
-    level = joint_level(LEVEL, max(1, num_pairs * len(BUDGETS)))
-    found = [_compared(members, by_id, level, planned_seeds) for members in groups]
+    found = [_compared(members, by_id, planned_seeds) for members in groups]
     return sorted(found, key=lambda group: (len(group.curves), group.place["seq_len"], group.limits[FLOPS]), reverse=True)
 
 
@@ -165,8 +162,9 @@ def _grouped(rows: Sequence[Mapping[str, Any]], trainings: Mapping[str, Sequence
     return [list(members.values()) for members in groups.values()]
 
 
-def _compared(curves: Sequence[Curve], rows: Mapping[str, Mapping[str, Any]], level: float, planned_seeds: int) -> CurveGroup:
+def _compared(curves: Sequence[Curve], rows: Mapping[str, Mapping[str, Any]], planned_seeds: int) -> CurveGroup:
     """Compare the models of a group at every budget."""
+    level = joint_level(LEVEL, math.comb(len(curves), 2) * len(BUDGETS))
     row = rows[curves[0].cell_id]
     limits = {budget: min(curve.spent[budget][-1] for curve in curves) for budget in BUDGETS}
     differences = {budget: _differences(curves, budget, limit, level, planned_seeds) for budget, limit in limits.items()}
@@ -198,30 +196,19 @@ def _differences(curves: Sequence[Curve], budget: str, limit: float, level: floa
     found = {}
     for first, second in itertools.combinations(scores, 2):
         estimate = float((scores[first] - scores[second]).mean())
-        half = half_width(scores, first, second, level) if {first, second} <= complete else math.inf
+        half = paired_half_width(scores[first], scores[second], level) if {first, second} <= complete else math.inf
         interval = Interval(estimate=estimate, low=estimate - half, high=estimate + half, num=len(seeds))
         found[first, second] = Difference(epochs=(epochs[first], epochs[second]), interval=interval)
     return found
 
 
-def half_width(scores: Mapping[str, Scores], first: str, second: str, level: float) -> float:
-    """Return half the t-interval of a difference paired by seed; infinite without a spread.
+def paired_half_width(first: Scores, second: Scores, level: float) -> float:
+    """Return half the t-interval of a difference paired by seed, which draws the validation items of both; infinite without a spread.
 
-    `scores`: of all models of a group, `(seeds,)` each. A seed draws the validation items of every model, so seeds are the blocks of a randomised
-    block design (Fisher 1935): the residuals of all models, after model and seed, give the variance, with (models - 1)(seeds - 1) degrees of
-    freedom. With two models this is the paired t-test. If one model's residuals stand out (`stands_out`), each pair has its own variance.
+    `first`, `second`: `(seeds,)`.
     """
-    table = np.array(list(scores.values()))
-    num_models, num_seeds = table.shape
-    if num_seeds < 2:
+    if len(first) < 2:
         return math.inf
-    degrees = num_seeds - 1
-    residuals = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()
-    own = {model: float(squares.sum()) / degrees for model, squares in zip(scores, residuals**2, strict=True)}
-    spreads = [SeedSpread(variance=variance, degrees=degrees, cells=frozenset({model})) for model, variance in own.items()]
-    if num_models > 2 and min(own.values()) > 0 and stands_out(spreads):
-        part = float((scores[first] - scores[second]).var(ddof=1)) / num_seeds, degrees
-    else:
-        part = 2 * sum(own.values()) / (num_models - 1) / num_seeds, (num_models - 1) * degrees
-    half, _ = t_test(0.0, [part], level)
-    return half or math.inf  # equal differences are an accident of few validation items
+    return (
+        half_width([(float((first - second).var(ddof=1)) / len(first), len(first) - 1)], level) or math.inf
+    )  # equal differences are an accident of few validation items

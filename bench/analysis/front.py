@@ -13,14 +13,29 @@ import pandas
 
 from bench import numbers
 from bench.analysis.frame import prepare
-from bench.analysis.joint_bounds import with_joint_bounds
-from bench.analysis.pareto import OFF, PERHAPS_OFF, front_membership
-from bench.analysis.significance import Comparison, Row, compare_groups, pairs_of
+from bench.analysis.significance import GROUP, Comparison, Row, compare_groups, pairs_of
 from bench.analysis.study import Study, study
 from bench.reading.store import StoredRun
 from bench.reading.table import SeedScores
 from bench.spec import PREDICTED, Plan, RequestError, is_trained
 from bench.tasks._info import info_of
+
+ON, OPEN, DOMINATED = "on", "open", "dominated"
+"""Of a model off the front: whether another that costs no more is significantly better, or nothing is decided."""
+
+
+def pareto_front(rows: pandas.DataFrame, x: str, y: str) -> pandas.Index:
+    """Return the labels of rows that no other dominates, ordered by `x`.
+
+    A row dominates another if its `x` is smaller or equal and its `y` larger or equal, one of them strictly. Rows with an empty `x`
+    or `y` are left out; equal rows are on the front together or not at all.
+    """
+    points = rows[[x, y]].dropna().astype(float).sort_values([x, y], kind="stable")
+    best = points.groupby(x)[y].max()
+    best_of_smaller = best.cummax().shift(fill_value=-math.inf)
+    keep = (points[y] == points[x].map(best)) & (points[y] > points[x].map(best_of_smaller))
+    return points.index[keep.to_numpy(dtype=bool)]
+
 
 METRIC_OF = {"params": "params", "flops": "flops", "latency_ms": "latency", "peak_memory_bytes": "memory", "train_s": "accuracy"}
 """The allowed values of x, and the metric that measures each."""
@@ -44,8 +59,6 @@ STEP_COSTS = {"latency_ms": ("latency_low_ms", "latency_high_ms"), "peak_memory_
 """The costs of one step, with the columns of their bounds."""
 WORKLOAD_KEYS = ("device", "phase", "engine", "dtype", "batch_size")
 """Columns that determine what a step costs; all points of a figure share them."""
-GROUP = ("task", "seq_len", "budget", "match")
-"""Models are compared if they agree in these columns."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +119,7 @@ def varying_cost(study: Study, y: str, costs: Sequence[str] = tuple(METRIC_OF)) 
 class CostAgainstQuality:
     """The result of comparing cost with quality.
 
-    `rows`: as `trained_rows`, `with_joint_bounds` and `with_front` return them.
+    `rows`: as `trained_rows` and `with_front` return them.
     `chance`: the score of guessing, by task.
     `runs`: the names of the runs that were merged.
     `unequal`: pairs of one group that were not tested because their sizes differ.
@@ -145,10 +158,12 @@ def front_of(
         runs=study.folders,
         axes=axes,
         plan=plan,
-        rows=with_front(with_joint_bounds(chosen, scores, study.timings, GROUP, plan.settings.seeds), comparisons),
+        rows=with_front(chosen, comparisons),
         comparisons=comparisons,
         chance=chance,
-        unequal=tuple((first, second) for _, first, second in pairs_of(chosen, arrays, GROUP) if not equally_large(first, second)),
+        unequal=tuple(
+            (first, second) for _, pairs in pairs_of(chosen, arrays, GROUP) for first, second in pairs if not equally_large(first, second)
+        ),
         without_seeds=all_seeds_lost(study.rows, plan),
         apart=varying_cost(study, axes.y, APART) if chosen["x"].nunique() == 1 else "",
     )
@@ -201,14 +216,25 @@ def _one_per_training(prepared: pandas.DataFrame, scores: Mapping[str, SeedScore
 
 
 def with_front(rows: pandas.DataFrame, comparisons: Sequence[Comparison]) -> pandas.DataFrame:
-    """Add the column `front`, by task and length.
+    """Add the column `front`, by task and length: on it by the estimates, dominated by a significantly better model that costs no more, or open.
 
-    Two tested models without a significant difference count as tied.
+    Of times, one is no longer than another if their intervals do not overlap; a doubtful one decides nothing. Rows without x are on no front.
     """
-    place = dict(zip(rows["cell_id"], rows.index, strict=True))
-    tied = {frozenset((place[c.first_id], place[c.second_id])) for c in comparisons if not c.significant}
-    groups = [front_membership(members, "x", "y", tied) for _, members in rows.groupby(["task", "seq_len"], sort=False)]
-    return rows.assign(front=pandas.concat(groups).reindex(rows.index))
+    by_cell = {row["cell_id"]: row for row in rows.to_dict("records")}
+    front = {label for _, members in rows.groupby(["task", "seq_len"], sort=False) for label in pareto_front(members, "x", "y")}
+    beaten = {c.second_id for c in comparisons if c.significant and _costs_no_more(by_cell[c.first_id], by_cell[c.second_id])}
+    found = [
+        None if pandas.isna(row["x"]) else ON if label in front else DOMINATED if row["cell_id"] in beaten else OPEN
+        for label, row in zip(rows.index, by_cell.values(), strict=True)
+    ]
+    return rows.assign(front=pandas.Series(found, index=rows.index, dtype=object))
+
+
+def _costs_no_more(first: Row, second: Row) -> bool:
+    if first["x_doubtful"] or second["x_doubtful"]:
+        return False
+    exact = pandas.isna(first["x_high"]) or pandas.isna(second["x_low"])
+    return bool(first["x"] <= second["x"] if exact else first["x_high"] <= second["x_low"])
 
 
 def with_flops(rows: pandas.DataFrame, plan: Plan) -> pandas.DataFrame:
@@ -260,8 +286,7 @@ def unmeasured(rows: pandas.DataFrame) -> tuple[str, ...]:
 
 def on_front(rows: pandas.DataFrame) -> pandas.DataFrame:
     """Return the rows on the front, by x within each length."""
-    members = rows[rows["front"].notna() & ~rows["front"].isin([OFF, PERHAPS_OFF])]
-    return members.sort_values(["task", "seq_len", "x", "y"], kind="stable")
+    return rows[rows["front"] == ON].sort_values(["task", "seq_len", "x", "y"], kind="stable")
 
 
 def _require_values(frame: pandas.DataFrame, axes: Axes) -> None:

@@ -5,15 +5,13 @@ A peer is another implementation of the same family. Ratios are paired by round,
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.analysis.significance import holm
-from bench.intervals import LEVEL, Interval, ratio_over_rounds, signed_ranks
+from bench.intervals import LEVEL, Interval, joint_level, ratio_over_rounds
 from bench.measure.engines import EAGER
 from bench.numbers import is_empty
 from bench.reading.timings import Timings
@@ -67,8 +65,8 @@ class PeerPair:
     `kind`: `SHIPPED`, or one engine on both sides (`both_with`).
     `ours`, `theirs`: rows of the table.
     `logs`: log ratios by round.
-    `ratio`: the estimate over rounds with its 95 % interval; None below two common rounds.
-    `p_adjusted`: against the fastest peer, Holm's p-value for equal times.
+    `ratio`: the estimate over rounds; None below two common rounds. Its 95 % interval holds together with those of the place's other pairs of this
+        kind.
     """
 
     place: PeerPlace
@@ -78,12 +76,11 @@ class PeerPair:
     theirs: Row
     logs: LogRatios
     ratio: Interval | None
-    p_adjusted: float | None = None
 
     @property
     def is_shown_faster(self) -> bool:
-        """Whether ours is significantly faster (Holm over all fastest-peer pairs)."""
-        return self.ratio is not None and self.ratio.estimate < 1 and self.p_adjusted is not None and self.p_adjusted < 1 - LEVEL
+        """Whether ours is significantly faster."""
+        return self.ratio is not None and self.ratio.high < 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,26 +193,26 @@ def _objection(row: Row, timings: Timings) -> str:
 
 def _pairs(place: PeerPlace, sides: Mapping[str, str], best: set[str], rows: Mapping[str, Row], timings: Timings) -> Iterator[PeerPair]:
     """Yield our best engine against each peer as shipped, and equal engines."""
+    found: dict[str, list[tuple[str, str]]] = {}
     for own, other in itertools.product(sides, sides):
         if sides[own] != OURS or sides[other] == OURS:
             continue
-        ours, theirs = rows[own], rows[other]
-        kinds = {SHIPPED: own in best and theirs["engine"] == EAGER, both_with(ours["engine"]): ours["engine"] == theirs["engine"]}
-        logs = timings.log_ratios(own, other)
+        engines = rows[own]["engine"], rows[other]["engine"]
+        kinds = {SHIPPED: own in best and engines[1] == EAGER, both_with(engines[0]): engines[0] == engines[1]}
         for kind in (kind for kind, holds in kinds.items() if holds):
-            yield PeerPair(place=place, peer=sides[other], kind=kind, ours=ours, theirs=theirs, logs=logs, ratio=mean_ratio([logs]))
+            found.setdefault(kind, []).append((own, other))
+    for kind, pairs in found.items():
+        level = joint_level(LEVEL, len(pairs))
+        for own, other in pairs:
+            logs = timings.log_ratios(own, other)
+            ratio = ratio_over_rounds(list(logs.values()), level)
+            yield PeerPair(place=place, peer=sides[other], kind=kind, ours=rows[own], theirs=rows[other], logs=logs, ratio=ratio)
 
 
 def _fastest(pairs: Sequence[PeerPair], timings: Timings) -> list[PeerPair]:
-    """Return by place the pair against the peer with the smallest median, with p-values that hold for all places together.
-
-    The smallest of several medians is slightly too low, a bias against ours.
-    """
+    """Return by place the pair against the peer with the smallest median, which is slightly too low, a bias against ours."""
     shipped = itertools.groupby((pair for pair in pairs if pair.kind == SHIPPED), key=lambda pair: pair.place)
-    found = [min(group, key=lambda pair: statistics.median(timings[pair.theirs["cell_id"]].values())) for _, group in shipped]
-    centres = {pair.place: centre for pair in found if (centre := signed_ranks(list(pair.logs.values())))}
-    p_values = dict(zip(centres, holm([centre.p_value for centre in centres.values()]), strict=True))
-    return [dataclasses.replace(pair, p_adjusted=p_values.get(pair.place)) for pair in found]
+    return [min(group, key=lambda pair: statistics.median(timings[pair.theirs["cell_id"]].values())) for _, group in shipped]
 
 
 def _means(planned: Sequence[PeerPlace], pairs: Sequence[PeerPair], fastest: Sequence[PeerPair]) -> Iterator[Mean]:

@@ -7,6 +7,7 @@ the two longest lengths, and by the ratio of gMLP's time to ViT's at every lengt
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,19 +16,19 @@ import pandas
 
 from bench.analysis.claims import REFUTED, SUPPORTED, UNDECIDED, Claim, Estimate, Verdict, answer_of, answer_to_all, withheld
 from bench.analysis.evidence import WITHOUT_PAIRS, Evidence, is_subject, label_of
-from bench.analysis.exponents import local_exponents
-from bench.analysis.growth import ACTIVATIONS, LATENCY, polynomial_of, samples_of
+from bench.analysis.growth import ACTIVATIONS, LATENCY, local_exponents, polynomial_of, samples_of
 from bench.analysis.scope import SCOPE_KEYS, scope_of, scope_rank
 from bench.analysis.series import row_values
-from bench.analysis.significance import compare_scores
+from bench.analysis.significance import GROUP, MIN_DECIDED_SEEDS, compare_scores
 from bench.intervals import LEVEL, Interval, joint_level
+from bench.numbers import is_empty
 from bench.reading.timings import ratio_of
 from bench.same_size import is_one_width
 from bench.spec import MEASURED
 
 MARGIN = 0.02
 """The largest loss of accuracy that still counts as equal, as a fraction of the test items."""
-MIN_CLAIM_ROUNDS, MIN_CLAIM_SEEDS = 5, 5
+MIN_CLAIM_ROUNDS = 5
 FIRST, SECOND = "gmlp", "vit"
 SHAPE_ONLY = "Not judged: the shape is fixed, so sizes match at the shortest length only."
 WIDTH_ONLY = "Not judged: widths match, sizes do not."
@@ -136,7 +137,7 @@ CLAIMS = (
         supported_by=f"gMLP's accuracy minus ViT's has an interval above -{MARGIN:g}: gMLP loses at most {MARGIN:.0%} of the test items",
         refuted_by=f"that interval is below -{MARGIN:g}: gMLP loses more than {MARGIN:.0%}",
         metric="accuracy",
-        cells=f"gMLP and ViT trained on one task at one size and length, with {MIN_CLAIM_SEEDS} or more seeds each",
+        cells=f"gMLP and ViT trained on one task at one size and length, with {MIN_DECIDED_SEEDS} or more seeds each",
         kind="accuracy",
     ),
 )
@@ -318,13 +319,19 @@ def _speed_at(first: Row, second: Row, evidence: Evidence) -> tuple[int, str, In
 def judge_accuracy(claim: Claim, evidence: Evidence) -> list[Verdict]:
     """Judge whether gMLP's accuracy matches ViT's, per task, size and length.
 
-    Intervals include both sources of variation, seeds and test items (`compare_scores`).
+    Intervals include both sources of variation, seeds and test items (`compare_scores`), and hold together for the pairs of one task, size and
+    length.
     """
-    return [
-        _accuracy_at(claim, label, scope, first, second, evidence)
-        for label, scope, pairs in _pairs(evidence.frame, wanted=_trained)
-        for first, second in pairs
-    ]
+    trained = _trained(evidence.frame).drop_duplicates(["model", *GROUP])
+    found = []
+    for label, scope, pairs in _pairs(evidence.frame, wanted=_trained):
+        for first, second in pairs:
+            is_beside = pandas.Series(data=True, index=trained.index)
+            for key in GROUP:
+                is_beside &= trained[key].isna() if is_empty(first[key]) else trained[key] == first[key]
+            level = joint_level(LEVEL, math.comb(int(is_beside.sum()), 2))
+            found.append(_accuracy_at(claim, label, scope, first, second, evidence, level))
+    return found
 
 
 def _timed(frame: pandas.DataFrame) -> pandas.DataFrame:
@@ -360,7 +367,7 @@ def _pairs(
                 yield f"{label_of(pairs[0][0])} / {label_of(pairs[0][1])}", scope_of(pairs[0][1]), pairs
 
 
-def _accuracy_at(claim: Claim, label: str, scope: Row, first: Row, second: Row, evidence: Evidence) -> Verdict:
+def _accuracy_at(claim: Claim, label: str, scope: Row, first: Row, second: Row, evidence: Evidence, level: float) -> Verdict:
     scores = [evidence.scores.get(row["cell_id"]) for row in (first, second)]
     undecided = Verdict(
         claim=claim,
@@ -373,7 +380,7 @@ def _accuracy_at(claim: Claim, label: str, scope: Row, first: Row, second: Row, 
     )
     if scores[0] is None or scores[1] is None or scores[0].shape[1] != scores[1].shape[1]:
         return undecided
-    seeds, found = min(len(scores[0]), len(scores[1])), compare_scores(scores[0], scores[1])
+    seeds, found = min(len(scores[0]), len(scores[1])), compare_scores(scores[0], scores[1], level)
     difference = Interval(estimate=found.estimate, low=found.low, high=found.high, num=seeds)
     answer = answer_of(difference, low=-MARGIN)
     reason = {
@@ -381,8 +388,8 @@ def _accuracy_at(claim: Claim, label: str, scope: Row, first: Row, second: Row, 
         REFUTED: f"Worse by more than {MARGIN:.0%} of the items.",
         UNDECIDED: f"The interval contains {-MARGIN:.0%}. Add --seeds.",
     }[answer]
-    if seeds < MIN_CLAIM_SEEDS:
-        answer, reason = UNDECIDED, f"{seeds} seeds; at least {MIN_CLAIM_SEEDS} are needed. Add --seeds."
+    if seeds < MIN_DECIDED_SEEDS:
+        answer, reason = UNDECIDED, f"{seeds} seeds; at least {MIN_DECIDED_SEEDS} are needed. Add --seeds."
     estimates = (Estimate(name="difference in accuracy", value=difference, unit="difference"),)
     return dataclasses.replace(undecided, answer=answer, reason=reason, estimates=estimates)
 

@@ -52,6 +52,7 @@ class FlopsGrowth:
     `share`: of the FLOPs at the longest, those that grow as n^2; None if they were counted at one length.
     `has_weights`, `has_scores`: whether it multiplies by n x n weights, and whether it computes n x n numbers for every sample.
     `attention`: the kernels of its attention, those that ran where that is known; empty without attention.
+    `widths`: at the shortest and the longest.
     """
 
     model: str
@@ -62,6 +63,7 @@ class FlopsGrowth:
     has_weights: bool
     has_scores: bool
     attention: frozenset[str]
+    widths: tuple[int, int] = (0, 0)
 
 
 def gate_and_attention(found: Sequence[FlopsGrowth]) -> list[FlopsGrowth]:
@@ -94,6 +96,7 @@ def flops_growth(rows: pandas.DataFrame, homes: pandas.DataFrame) -> list[FlopsG
                 has_scores=bool(home is not None and home["activation_terms"]),
                 attention=frozenset(ran or asked for ran, asked in zip(members["attention_effective"], members["attention"], strict=True))
                 - {"", NO_ATTENTION},
+                widths=(int(first["width"]), int(last["width"])),
             )
         )
     return found

@@ -15,7 +15,7 @@ from typing import Any
 import pandas
 
 from bench.analysis.arm_fronts import ArmFront, arm_fronts
-from bench.analysis.claims import Verdict, withheld
+from bench.analysis.claims import Verdict, judge_prediction, withheld
 from bench.analysis.crossover import ClosedCrossing, ClosedForm, PairCrossing, closed_forms, closed_pairs, measured_pairs
 from bench.analysis.effects import Contrast, Effect, Observations, contrasts_of, effects_of, with_baselines
 from bench.analysis.equal_budget import CurveGroup, equal_budgets
@@ -23,7 +23,6 @@ from bench.analysis.evidence import Evidence, is_subject, mixes_all
 from bench.analysis.frame import cells, prepare, varying
 from bench.analysis.growth import Growth, growth_of
 from bench.analysis.peers import PeerComparison, compare_peers
-from bench.analysis.predictions import judge_prediction
 from bench.analysis.quadratic_claims import judge
 from bench.analysis.quadratic_terms import FlopsGrowth, HeldBytes, flops_growth, held_bytes, quadratic_home
 from bench.analysis.ranking import Group, Ranking, fastest_first, rank_latency

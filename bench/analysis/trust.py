@@ -13,8 +13,9 @@ import pandas as pd
 from bench.analysis.frame import incomplete
 from bench.intervals import drifts
 from bench.measure.allocator import FAULT_S
-from bench.measure.hosts import AT_END, AT_START, UNKNOWN, ceilings, changed_ceilings, furthest_apart, is_known
+from bench.measure.hosts import AT_END, AT_START, COPY_BYTES, UNKNOWN, ceilings, changed_ceilings, furthest_apart, is_known
 from bench.reading.timings import Timings
+from bench.spec import MS_PER_S
 
 MAX_BUSY_CORES = 0.5
 """Other work, in cores, above which it competes with the run."""
@@ -35,6 +36,8 @@ MIN_DRIFT_ROUNDS = 4
 """The least number of rounds to test for drift."""
 MAX_MFU = 1.25
 """The largest share of torch's own rate of products that torch's products may reach; rates vary by some per cent within a run."""
+MAX_BANDWIDTH = 2.0
+"""The largest share of the rate of copies that reading weights may reach: a copy writes as many bytes as it reads, and writing takes longer."""
 TIMES, MEMORY, ALL = "times", "memory", "all"
 """What a finding may be about."""
 QUANTITIES = {
@@ -317,18 +320,28 @@ def _common_drift(timings: Sequence[Timings]) -> Iterator[Finding]:
 
 
 def _too_fast(rows: pd.DataFrame) -> Iterator[Finding]:
-    """Report times below what the FLOPs allow on this device: some of the work was not done, or it was counted wrong."""
-    if not {"mfu", "engine"} <= set(rows):
-        return
-    fast = rows[rows["engine"].eq("eager") & rows["mfu"].gt(MAX_MFU)]
-    if len(fast):
-        most = fast.loc[fast["mfu"].idxmax()]
+    """Report times below the roofline of this device: some of the work was not done, or it was counted wrong.
+
+    Bytes allow no shorter time only if no cache holds them, as it does not hold the arrays whose copies give the ceiling.
+    """
+    if {"mfu", "engine"} <= set(rows):
+        yield from _beyond(rows, rows["mfu"].where(rows["engine"].eq("eager")), MAX_MFU, "FLOPs", "matrix products")
+    if {"compulsory_bytes", "ceiling_bytes_per_s", "latency_ms", "device"} <= set(rows):
+        moved, rate = (pd.to_numeric(rows[name], errors="coerce") for name in ("compulsory_bytes", "ceiling_bytes_per_s"))
+        share = (MS_PER_S * moved / rate / rows["latency_ms"]).where(moved > rows["device"].map(COPY_BYTES))
+        yield from _beyond(rows, share, MAX_BANDWIDTH, "bytes", "copies")
+
+
+def _beyond(rows: pd.DataFrame, shares: pd.Series, most: float, what: str, whose: str) -> Iterator[Finding]:
+    """Report the steps that reach more than `most` of the rate of a ceiling."""
+    if num := int(shares.gt(most).sum()):
+        fastest = rows.loc[shares.astype(float).idxmax()]
         yield Finding(
-            text=f"{len(fast)} of {len(rows)} latencies are shorter than their FLOPs allow on this device "
-            f"(most: {most['model']} n={most['seq_len']}, {most['mfu']:.1f} times the rate of matrix products)",
-            advice="part of the work was left out, or its FLOPs are counted wrong; look at the model",
+            text=f"{num} of {len(rows)} latencies are shorter than their {what} allow on this device "
+            f"(most: {fastest['model']} n={fastest['seq_len']}, {shares.max():.1f} times the rate of {whose})",
+            advice=f"part of the work was left out, or its {what} are counted wrong; look at the model",
             serious=True,
-            about=(TIMES, "FLOPs"),
+            about=(TIMES, "FLOPs") if what == "FLOPs" else (TIMES,),
         )
 
 

@@ -27,6 +27,8 @@ HOST_FACTS = ("environment_id", "cpu_type", "boot", "code_version")
 AT_START, AT_END = "ceilings_at_start", "ceilings_at_end"
 MAX_CEILING_CHANGE = 0.15
 """A ceiling has changed if it differs by more than this fraction."""
+COPY_BYTES = {"cpu": 2**27, "cuda": 2**29}
+"""Bytes of each array whose copies give the ceiling of bandwidth: several times the last cache."""
 UNKNOWN = "host unknown"
 GIB = 2**30
 

@@ -22,6 +22,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from bench.measure.hosts import COPY_BYTES
 from bench.metrics import Measurement, Repeat
 from bench.spec import Cell, Job, ModelSpec, Record, Settings, Workload
 from models.layers.shape import Shape
@@ -44,8 +45,6 @@ PRODUCTS = {
     "cuda": ((1024, 1024, 1024), (4096, 4096, 4096), (16384, 1024, 4096), (8192, 8192, 8192)),
 }
 """`(rows, inner, columns)`, cheapest first: some fit a cache, some do not."""
-COPY_BYTES = {"cpu": 2**27, "cuda": 2**29}
-"""Bytes of each array: several times the last cache."""
 CHAIN_LENGTH = 1000
 CHAIN_ELEMENTS = 16
 MIN_REPEATS = 3

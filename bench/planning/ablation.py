@@ -17,7 +17,7 @@ from bench.planning.fields import read
 from bench.planning.request import Request, checked
 from bench.planning.settings import recipe_of, settings_of
 from bench.planning.values import several, whole_number
-from bench.questions import ONE_INTERVAL, POOLED, Ablation, Arm, Grid, Question
+from bench.questions import ONE_INTERVAL, OWN_SPREADS, Ablation, Arm, Grid, Question
 from bench.spec import ACCURACY, Plan, Recipe, RequestError, Settings, Skipped
 from bench.tasks import require_data
 
@@ -159,7 +159,7 @@ def _recipe(parts: Sequence[PartRequest]) -> Recipe:
 
 def _question(statement: str, ablation: Ablation) -> Question:
     text, _, rest = statement.partition("\n")
-    return Question(text=text, statement=rest.strip(), predictions=ablation.predictions, seed_spread=POOLED, interval=ONE_INTERVAL)
+    return Question(text=text, statement=rest.strip(), predictions=ablation.predictions, seed_spread=OWN_SPREADS, interval=ONE_INTERVAL)
 
 
 def _part_request(grid: Grid) -> PartRequest:

@@ -19,6 +19,7 @@ from bench.planning.timing import PILOT_S, Pilot, TimingGroup, pilots_of, setup_
 from bench.planning.tuning import Search, Tuned
 from bench.serialize import content_id
 from bench.spec import (
+    EXPLICIT,
     LATENCY,
     MEASURED,
     PILOT,
@@ -46,11 +47,16 @@ NEVER_RETRIED = (TIMED_OUT, "out_of_memory")
 """Statuses that later rounds do not retry."""
 CPU_FLOPS_PER_S = 6.5e10
 """Nominal rate of one CPU thread in a timed step: 65 to 71e9 on an AMD EPYC family 25 model 17; hosts differ twofold."""
-CPU_TRAINING_FLOPS_PER_S = {"fp32": 2.5e10, "bf16-autocast": 7.5e10}
-"""Nominal rate of one CPU thread in a training.
+EXPLICIT_SCORE_S = 3e-9
+"""Time of one thread for one score of explicit attention besides its products: written and read several times.
 
-They are about the medians of the runs under results/ that train: 11 to 77e9 in fp32, 28 to 263e9 in bf16 on CPUs with such products. Large
-models train at several times the rate of small ones.
+2.2 to 3.8 ns at n = 129 to 4097 on that host (results/2026-11-27_cpu_sequence_length).
+"""
+CPU_TRAINING_FLOPS_PER_S = {"fp32": 5e10, "bf16-autocast": 1.5e11}
+"""Nominal rate of one CPU thread in a training that nothing runs beside.
+
+48 to 57e9 in fp32 at n = 17 on that host (2026-11-27), 144 to 177e9 in bf16 on a CPU with such products. Beside other trainings it is half as much;
+large models train at several times the rate of small ones.
 """
 CUDA_SHARE = 0.3
 """Assumed share of the peak rate for a whole model; not measured."""
@@ -314,9 +320,22 @@ def estimated_step_seconds(planned: PlannedCell, settings: Settings) -> float:
     """Estimate one step, in seconds, at the nominal rate of the device; on CUDA at least the time to launch its operators."""
     work = planned.cell.workload
     if work.device == "cpu":
-        return _step_flops(planned) / (nominal_flops_per_s("cpu", work.dtype) * settings.threads)
+        return (_step_flops(planned) / nominal_flops_per_s("cpu", work.dtype) + _scores_seconds(planned)) / settings.threads
     launch_s = _launch_seconds(planned, work.phase) if work.engine == EAGER else 0.0
     return max(launch_s, _step_flops(planned) / nominal_flops_per_s(work.device, work.dtype))
+
+
+def _scores_seconds(planned: PlannedCell) -> float:
+    """Estimate what explicit attention takes for its scores besides the products, in seconds of one thread.
+
+    A block's n^2 FLOPs are four for each score and number of a head.
+    """
+    work, model = planned.cell.workload, planned.cell.model
+    powers = planned.sizing.cost.flops().coefficients
+    if work.attention != EXPLICIT or len(powers) < 3:
+        return 0.0
+    scores = powers[2] * model.shape.seq_len**2 * model.shape.heads / (4 * model.shape.width)
+    return EXPLICIT_SCORE_S * scores * work.batch_size
 
 
 def _launch_seconds(planned: PlannedCell, phase: str) -> float:

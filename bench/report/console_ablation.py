@@ -31,13 +31,13 @@ def show_ablation(question: Question, study: Study) -> None:
 
 def _show_variants(study: Study) -> None:
     for part in study.plan.parts:
-        table = effect_table(part, [effect for effect in study.effects if effect.contrast.part == part.name], study.row_by_cell)
+        table = effect_table(part, [effect for effect in study.effects if effect.contrast.part == part.name], study)
         console.print_table(table.headers, table.rows, table.numeric, title=f"\n{part.name}: every variant against {part.baseline}")
 
 
 def _show_effects(effects: Sequence[Effect]) -> None:
     """Print the largest effects on quality and latency that are shown, one per pair of variants."""
-    measured = [effect for effect in effects if effect.p_adjusted is not None]
+    measured = [effect for effect in effects if not effect.is_exact]
     largest: dict[tuple[bool, frozenset[str]], Effect] = {}
     for effect in sorted((effect for effect in measured if effect.shown), key=_rank):
         largest.setdefault((_is_quality(effect), frozenset((effect.contrast.arm, effect.contrast.against))), effect)

@@ -70,6 +70,8 @@ def show_run(study: Study, folder: Path, as_json: bool) -> None:
         console.print_table(table.headers, table.rows, table.numeric)
         if any(text.startswith(UNSTABLE) for row in table.rows for text in row):
             console.print_lines(f"{UNSTABLE} unstable: the rounds drift, or the interval is wider than {MAX_STABLE_WIDTH:.0%}")
+        if study.frame["latency_ms"].notna().any() and study.frame["latency_low_ms"].isna().all():
+            console.print_lines("in parentheses: the range over rounds, which are too few for an interval")
     show_skipped(study.plan)
 
 

@@ -114,6 +114,7 @@ class TaskInfo:
     `chance`: score of guessing.
     `num_validation`: 0 if validation items are drawn from the training split.
     `score_name`: name of the score if it is not an accuracy.
+    `solved_at`: the accuracy from which a training has solved the task; None where trainings do not split into solving it and not.
     `generation`: set if the model learns with answers shown one token late and is scored on sequences that it generates.
     `curve`: function from an array of x to y without noise, if a token's vector begins with x and the observed y; its fit can be drawn.
     """
@@ -129,6 +130,7 @@ class TaskInfo:
     num_validation: int = 0
     num_test: int
     score_name: str = ""
+    solved_at: float | None = None
     generation: Generation | None = None
     curve: Callable[[NDArray[Any]], NDArray[Any]] | None = None
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from bench.tasks import IGNORED, Place, Split, Splits
 from bench.tasks._info import TOKEN_CLASS, Sequences, TaskChoice, TaskInfo
-from bench.tasks.readers.generate import ITEMS_OPTIONS, drawn, fewest_tokens, generate_splits, smallest_id_type
+from bench.tasks.readers.generate import ITEMS_OPTIONS, SOLVED_AT, drawn, fewest_tokens, generate_splits, smallest_id_type
 from models.layers.options import Option
 
 QUERIES_PER_KEY = 2
@@ -61,6 +61,7 @@ def info(choice: TaskChoice) -> TaskInfo:
         chance=1 / values,
         num_train=choice.options["items"],
         num_test=choice.options["test_items"],
+        solved_at=SOLVED_AT,
     )
 
 

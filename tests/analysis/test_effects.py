@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bench.analysis import seed_spread
 from bench.analysis.effects import Effect, Observations, contrasts_of, effects_of, with_baselines
-from bench.analysis.significance import UNPAIRED, Scores, holm, two_way_test, unpaired_test
+from bench.analysis.significance import Scores, over_seeds_and_items, over_unpaired_items
 from bench.questions import MEASURES, Prediction
 from bench.reading.timings import Timings
 from bench.report.sections.verdicts import interval_json, interval_text
@@ -22,7 +21,7 @@ from bench.spec import Part, PlannedArm
 
 BASE = "base"
 PART = "part"
-NUM_SEEDS, NUM_ITEMS = 3, 200
+NUM_SEEDS, NUM_ITEMS = 5, 200
 
 
 def part_of(arms: Mapping[str, Sequence[str]], baseline: str = BASE) -> Part:
@@ -63,12 +62,6 @@ def trained(rng: np.random.Generator, level: float, hardness: np.ndarray[Any, An
     return found
 
 
-def shared(*scores: Scores) -> list[tuple[float, int]]:
-    """What the seeds of arms that are alike in it add to the variance of the difference of two of them."""
-    variances = [found.mean(axis=1).var(ddof=1) for found in scores]
-    return [(2 / NUM_SEEDS * float(np.mean(variances)), len(scores) * (NUM_SEEDS - 1))]
-
-
 SPREAD = math.sqrt(1.0 + 0.25 + 0.01 + 0.25)
 
 
@@ -107,36 +100,18 @@ def test_intervals_of_each_alone_would_not_hold_together() -> None:
     assert together / repeats >= 0.93
 
 
-def test_p_values_are_holms_over_all_effects_on_one_measure() -> None:
-    rng = np.random.default_rng(1)
-    hardness = rng.normal(0, 1, NUM_ITEMS)
-    levels = {"b": 0.5, "c0": 0.7, "c1": 1.2, "c2": 0.6}
-    scores = {name: trained(rng, level, hardness) for name, level in levels.items()}
-    part = part_of({BASE: ["b"], "0": ["c0"], "1": ["c1"], "2": ["c2"]})
-    found = effects(part, observed([row(name) for name in levels], scores=scores))
-    parts = shared(*scores.values())
-    raw = [two_way_test(scores[name], scores["b"], seed_parts=parts).p_value for name in ("c0", "c1", "c2")]
-    assert [effect.p_adjusted for effect in found] == pytest.approx(holm(raw))
-    assert [effect.p_adjusted for effect in found] != pytest.approx(raw)
-    smallest = min(range(3), key=lambda i: raw[i])
-    assert found[smallest].p_adjusted == pytest.approx(3 * raw[smallest])
-
-
 def test_the_level_of_an_interval_is_divided_by_their_number() -> None:
     rng = np.random.default_rng(2)
     scores = {name: trained(rng, 0.5, rng.normal(0, 1, NUM_ITEMS)) for name in ("b", "c0", "c1")}
     part = part_of({BASE: ["b"], "0": ["c0"], "1": ["c1"]})
     found = effects(part, observed([row(name) for name in scores], scores=scores))
-    wanted = two_way_test(scores["c0"], scores["b"], 0.975, shared(*scores.values()))
+    wanted = over_seeds_and_items(scores["c0"], scores["b"], 0.975)
     assert (found[0].estimate.low, found[0].estimate.high) == pytest.approx((wanted.low, wanted.high))
-    assert {(effect.num_comparisons, effect.spread) for effect in found} == {(2, "pooled over 3 variants")}
-    own = two_way_test(scores["c0"], scores["b"], 0.975)
-    assert found[0].own is not None
-    assert (found[0].own.low, found[0].own.high) == pytest.approx((own.low, own.high))
+    assert {effect.num_comparisons for effect in found} == {2}
 
 
 def test_the_difference_is_the_arms_minus_the_baselines() -> None:
-    part, seen = two_arms(scores={"a": np.tile([1.0] * 150 + [0.0] * 50, (3, 1)), "b": np.tile([1.0] * 100 + [0.0] * 100, (3, 1))})
+    part, seen = two_arms(scores={"a": np.tile([1.0] * 150 + [0.0] * 50, (5, 1)), "b": np.tile([1.0] * 100 + [0.0] * 100, (5, 1))})
     found = one(part, seen, "accuracy")
     assert found.estimate.estimate == pytest.approx(0.25)
     assert found.shown
@@ -198,7 +173,7 @@ def test_a_cell_that_was_not_measured_has_no_effect() -> None:
     assert contrasts_of([part], (), {"b": seen.rows["b"]}) == []
 
 
-def test_counted_ratios_are_exact_and_have_no_p_value() -> None:
+def test_counted_ratios_are_exact() -> None:
     counts = {"params": (300.0, 200.0), "flops": (7.0, 14.0), "train_flops": (6.0, 2.0), "activation_bytes": (80.0, 40.0)}
     new, base = ({name: pair[i] for name, pair in counts.items()} for i in (0, 1))
     part, seen = two_arms(new_row={**new, "batch_size": 8.0}, base_row=base)
@@ -210,36 +185,20 @@ def test_counted_ratios_are_exact_and_have_no_p_value() -> None:
         "activation_bytes": 1.0,  # twice the bytes, for twice the batch
     }
     assert all(effect.estimate.low == effect.estimate.high == effect.estimate.estimate for effect in found.values())
-    assert {effect.p_adjusted for effect in found.values()} == {None}
+    assert {(effect.is_exact, effect.num_comparisons) for effect in found.values()} == {(True, 1)}
     assert found["params"].shown
     assert not found["activation_bytes"].shown
 
 
-@pytest.mark.parametrize(
-    ("first", "alike", "spread"), [((9.0, 10.0, 12.0), True, "pooled over 2 variants"), ((10.300, 10.301, 10.302), False, "own")]
-)
-def test_perplexity_is_compared_on_logarithms_by_student_or_welch(first: tuple[float, ...], alike: bool, spread: str) -> None:
-    second = (14.0, 13.0, 17.0, 16.0)
+def test_perplexity_is_compared_on_logarithms_by_welch() -> None:
+    first, second = (9.0, 10.0, 12.0, 11.0, 9.5), (14.0, 13.0, 17.0, 16.0, 15.0, 14.5)
     part, seen = two_arms(seed_values={"perplexity": {"a": first, "b": second}})
     found = one(part, seen, "perplexity")
-    reference = stats.ttest_ind(np.log(first), np.log(second), equal_var=alike)
+    reference = stats.ttest_ind(np.log(first), np.log(second), equal_var=False)
     low, high = reference.confidence_interval(0.95)
-    assert found.p_adjusted == pytest.approx(reference.pvalue)
     assert (found.estimate.low, found.estimate.high) == pytest.approx((math.exp(low), math.exp(high)))
     assert found.estimate.estimate == pytest.approx(stats.gmean(first) / stats.gmean(second))
-    assert (found.shown, found.spread) == (True, spread)
-    own = stats.ttest_ind(np.log(first), np.log(second), equal_var=False).confidence_interval(0.95)
-    bounds = (found.own.low, found.own.high) if found.own else None
-    assert bounds == (pytest.approx((math.exp(own[0]), math.exp(own[1]))) if alike else None)
-
-
-def test_two_arms_by_hand() -> None:
-    """Logarithms 1, 2, 3 and 4, 6, 8: variances 1 and 4, pooled 2.5 with 4 degrees of freedom; of the difference -4, 2.5 (1/3 + 1/3)."""
-    values = {"a": [math.exp(x) for x in (1, 2, 3)], "b": [math.exp(x) for x in (4, 6, 8)]}
-    found = one(*two_arms(seed_values={"perplexity": values}), "perplexity")
-    half = 2.7764451 * math.sqrt(5 / 3)
-    assert (math.log(found.estimate.low), math.log(found.estimate.high)) == pytest.approx((-4 - half, -4 + half))
-    assert (found.spread, found.num_comparisons) == ("pooled over 2 variants", 1)
+    assert found.shown
 
 
 MANY = [f"c{i}" for i in range(19)]
@@ -266,26 +225,14 @@ def held(wide: str) -> tuple[float, float]:
     return together / repeats, each / repeats / len(MANY)
 
 
-def test_with_equal_spreads_the_pooled_intervals_hold_together() -> None:
-    together, each = held("")
+@pytest.mark.parametrize("wide", ["", "c3", "b"])
+def test_whatever_the_spreads_the_intervals_hold_together(wide: str) -> None:
+    together, each = held(wide)
     assert together >= 0.93
     assert each >= 0.99
 
 
-@pytest.mark.parametrize("wide", ["c3", "b"])
-def test_with_one_spread_ten_times_the_others_the_intervals_hold(wide: str) -> None:
-    together, each = held(wide)
-    assert together >= 0.91
-    assert each >= 0.94
-
-
-def test_pooling_whatever_the_spreads_would_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The specimen."""
-    monkeypatch.setattr(seed_spread, "stands_out", lambda _: False)
-    assert held("c3")[0] < 0.8
-
-
-def test_pooled_accuracies_of_twenty_arms_hold_together() -> None:
+def test_accuracies_of_twenty_arms_hold_together() -> None:
     rng, (part, rows), repeats, covered = np.random.default_rng(12), many_arms(), 200, 0
     for _ in range(repeats):
         hardness = rng.normal(0, 1, NUM_ITEMS)
@@ -294,74 +241,31 @@ def test_pooled_accuracies_of_twenty_arms_hold_together() -> None:
     assert covered / repeats >= 0.93
 
 
-def test_pooled_intervals_are_less_than_half_as_wide_as_those_of_each_pair() -> None:
-    rng, (part, rows) = np.random.default_rng(13), many_arms()
-    together, alone, spreads = [], [], []
-    for _ in range(20):
-        values = perplexities(rng)
-        found = effects(part, observed(rows, seed_values={"perplexity": values}))
-        assert {effect.num_comparisons for effect in found} == {19}
-        spreads += [effect.spread for effect in found]
-        together += [math.log(effect.estimate.high / effect.estimate.low) for effect in found]
-        welch = [stats.ttest_ind(np.log(values[name]), np.log(values["b"]), equal_var=False) for name in MANY]
-        alone += [interval.high - interval.low for interval in (test.confidence_interval(1 - 0.05 / 19) for test in welch)]
-    assert spreads.count("pooled over 20 variants") / len(spreads) >= 0.8
-    assert set(spreads) <= {"pooled over 20 variants", "own"}
-    assert np.median(together) < 0.5 * np.median(alone)
-
-
-def test_seeds_are_pooled_within_one_part_and_place_only() -> None:
-    rows = [row(f"{arm}{n}", seq_len=float(n)) for n in (16, 32) for arm in "abc"]
-    part = part_of({BASE: ["b16", "b32"], "new": ["a16", "a32"], "other": ["c16", "c32"]})
-    again = dataclasses.replace(part_of({BASE: ["b16"], "new": ["a16"]}), name="again")
-    rng = np.random.default_rng(14)
-    values = {found["cell_id"]: np.exp(rng.normal(0, 0.01 * found["seq_len"], NUM_SEEDS)).tolist() for found in rows}
-    seen = observed(rows, seed_values={"perplexity": values})
-    found = effects_of(contrasts_of([part, again], (), seen.rows), seen)
-    assert [(effect.contrast.first, effect.spread) for effect in found] == [
-        *((name, "pooled over 3 variants") for name in ("a16", "a32", "c16", "c32")),
-        ("a16", "pooled over 2 variants"),
-    ]
-    variances = {n: np.mean([np.log(values[f"{arm}{n}"]).var(ddof=1) for arm in "abc"]) for n in (16, 32)}
-    halves = {effect.contrast.first: math.log(effect.estimate.high / effect.estimate.low) / 2 for effect in found[:4]}
-    quantile = stats.t.ppf(1 - 0.05 / 2 / 2, 6)  # two variants at one place
-    assert halves == {name: pytest.approx(quantile * math.sqrt(2 / 3 * variances[int(name[1:])])) for name in halves}
-
-
-def test_what_rests_on_no_seeds_names_no_spread() -> None:
-    timings = {name: {i: 1.0 + 0.1 * i for i in range(4)} for name in "ab"}
-    scores = {"a": np.ones((1, 9)), "b": np.zeros((1, 9))}
-    part, seen = two_arms(new_row={"params": 2.0}, base_row={"params": 3.0}, timings=Timings(timings), scores=scores, num_seeds=1)
-    assert {(effect.measure.name, effect.spread, effect.num_comparisons) for effect in effects(part, seen)} == {
-        ("accuracy", "", 1),
-        ("latency_ms", "", 1),
-        ("params", "", 1),
-    }
-
-
-def test_an_arm_that_lost_a_seed_is_doubtful_and_leaves_the_others_pooled() -> None:
+def test_an_arm_that_lost_a_seed_is_doubtful_and_the_others_are_not() -> None:
     part, rows = many_arms()
     values = perplexities(np.random.default_rng(15))
     values["c0"] = values["c0"][:2]
     found = effects(part, observed(rows, seed_values={"perplexity": values}))
-    assert (found[0].caveat, found[0].spread, found[0].shown) == (
-        "only 2 of 3 seeds have a result",
-        "own and pooled over 19 variants",
-        False,
-    )
-    assert {(effect.caveat, effect.spread) for effect in found[1:]} == {("", "pooled over 19 variants")}
+    assert (found[0].caveat, found[0].shown) == ("only 2 of 5 seeds have a result", False)
+    assert {effect.caveat for effect in found[1:]} == {""}
+
+
+def test_fewer_than_five_seeds_decide_nothing() -> None:
+    part, seen = two_arms(scores={"a": np.ones((4, 60)), "b": np.zeros((4, 60))}, num_seeds=4)
+    found = one(part, seen, "accuracy")
+    assert (found.estimate.estimate, found.shown, found.caveat) == (1.0, False, "4 seeds: 5 are needed to decide")
 
 
 def test_a_perplexity_with_lost_seeds_or_a_single_one_is_never_shown() -> None:
     for first, num_seeds, caveat in (
-        ((9.0, 9.01), 3, "only 2 of 3 seeds have a result"),
-        ((9.0,), 3, "only 1 of 3 seeds have a result"),
+        ((9.0, 9.01), 5, "only 2 of 5 seeds have a result"),
+        ((9.0,), 5, "only 1 of 5 seeds have a result"),
         ((9.0,), 1, "one seed: other seeds may differ"),
     ):
         part, seen = two_arms(seed_values={"perplexity": {"a": first, "b": (14.0, 14.01, 14.02)}}, num_seeds=num_seeds)
         found = one(part, seen, "perplexity")
         assert (found.caveat, found.shown) == (caveat, False)
-    assert (found.estimate.low, found.estimate.high, found.p_adjusted) == (0.0, math.inf, 1.0)
+    assert (found.estimate.low, found.estimate.high) == (0.0, math.inf)
 
 
 def test_bounds_beyond_floating_point_are_infinite() -> None:
@@ -372,12 +276,12 @@ def test_bounds_beyond_floating_point_are_infinite() -> None:
 
 
 def test_accuracy_with_lost_seeds_or_a_single_one_is_never_shown() -> None:
-    better, worse = np.ones((3, 60)), np.zeros((3, 60))
+    better, worse = np.ones((5, 60)), np.zeros((5, 60))
     shown = one(*two_arms(scores={"a": better, "b": worse}), "accuracy")
     lost = one(*two_arms(scores={"a": better[:2], "b": worse}), "accuracy")
     single = one(*two_arms(scores={"a": better[:1], "b": worse[:1]}, num_seeds=1), "accuracy")
     assert (shown.shown, shown.caveat) == (True, "")
-    assert (lost.shown, lost.caveat) == (False, "only 2 of 3 seeds have a result")
+    assert (lost.shown, lost.caveat) == (False, "only 2 of 5 seeds have a result")
     assert (single.shown, single.caveat) == (False, "one seed: other seeds may differ")
     assert not any(effect.estimate.contains(0.0) for effect in (shown, lost, single))
 
@@ -388,9 +292,8 @@ def test_other_data_are_compared_without_pairing() -> None:
     scores = {"a": trained(rng, 1.0, hardness), "b": trained(rng, 0.5, hardness)}
     same = one(*two_arms(scores=scores, data_ids={"a": "x", "b": "x"}), "accuracy")
     other = one(*two_arms(scores=scores, data_ids={"a": "x", "b": "y"}), "accuracy")
-    wanted = unpaired_test(scores["a"], scores["b"], seed_parts=shared(*scores.values()))
-    assert wanted.test == UNPAIRED
-    assert (other.estimate.low, other.estimate.high, other.p_adjusted) == pytest.approx((wanted.low, wanted.high, wanted.p_value))
+    wanted = over_unpaired_items(scores["a"], scores["b"])
+    assert (other.estimate.low, other.estimate.high) == pytest.approx((wanted.low, wanted.high))
     assert other.estimate.estimate == pytest.approx(same.estimate.estimate)
     assert other.estimate.high - other.estimate.low != same.estimate.high - same.estimate.low
     assert one(*two_arms(scores={"a": scores["a"][:, :50], "b": scores["b"]}), "accuracy").estimate.num == NUM_SEEDS
@@ -400,7 +303,7 @@ def test_single_seeds_on_other_data_have_an_estimate_and_no_bounds() -> None:
     scores = {"a": np.array([[1.0, 1.0, 0.0, 0.0]]), "b": np.array([[1.0, 0.0, 0.0, 0.0]])}
     found = one(*two_arms(scores=scores, data_ids={"a": "x", "b": "y"}, num_seeds=1), "accuracy")
     assert (found.estimate.low, found.estimate.estimate, found.estimate.high) == (-math.inf, 0.25, math.inf)
-    assert (found.p_adjusted, found.shown) == (1.0, False)
+    assert not found.shown
     assert found.caveat
 
 
@@ -413,7 +316,6 @@ def test_times_are_paired_by_round() -> None:
     assert found.estimate.num == 6
     assert found.estimate.high / found.estimate.low < 1.01
     assert found.shown
-    assert found.p_adjusted == pytest.approx(stats.wilcoxon(np.log([2.0 * (1 + 0.001 * i) for i in range(6)]), method="exact").pvalue)
 
 
 def test_rounds_that_are_too_few_for_an_interval_have_their_range() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas
 import pytest
 
-from bench.analysis.exponents import local_exponents, twin_ratios
+from bench.analysis.growth import local_exponents, twin_ratios
 from tests.analysis.planted import LENGTHS, Array, frame, noisy
 
 

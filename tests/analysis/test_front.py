@@ -6,7 +6,7 @@ import pandas
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.analysis.pareto import pareto_front
+from bench.analysis.front import pareto_front
 
 
 def front(points: list[tuple[float, float]]) -> list[int]:

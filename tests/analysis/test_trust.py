@@ -83,6 +83,12 @@ def test_a_clean_run_has_no_findings() -> None:
             "1 of 2 latencies are shorter than their FLOPs allow on this device (most: vit n=17, 1.6",
             True,
         ),
+        (
+            rows(compulsory_bytes=[2**30, 2**20], ceiling_bytes_per_s=1e10, latency_ms=[40.0, 0.001], device="cpu"),
+            {},
+            "1 of 2 latencies are shorter than their bytes allow on this device (most: gmlp n=17, 2.7",  # the other's are in a cache
+            True,
+        ),
         (rows(), {"timed": [{"timer_share": 0.02}, {"timer_share": 0.0}]}, "reading the timer took up to 2.0%", False),
         (rows(), {"timed": [{"gpu_throttle_reasons": 0x44}] * 3}, "3 of 3 timed jobs (heat, by hardware)", True),
         (

@@ -21,7 +21,7 @@ from bench.planning.ablation import ablation_of, plan_ablation
 from bench.planning.check import check_plan
 from bench.planning.jobs import jobs
 from bench.planning.request import Request
-from bench.questions import MEASURES, ONE_INTERVAL, POOLED, Grid, Prediction
+from bench.questions import MEASURES, ONE_INTERVAL, OWN_SPREADS, Grid, Prediction
 from bench.reading.store import parse_plan
 from bench.report.last_runs import cost_of, listing
 from bench.running.folder import choose_folder
@@ -137,7 +137,7 @@ def test_every_question_predicts_and_gives_reasons(name: str) -> None:
 def test_a_question_reworded_is_the_same_work(name: str) -> None:
     plan = plan_of(name, QUICK)
     assert plan.question is not None
-    assert (plan.question.seed_spread, plan.question.interval) == (POOLED, ONE_INTERVAL)  # the method stands before the data
+    assert (plan.question.seed_spread, plan.question.interval) == (OWN_SPREADS, ONE_INTERVAL)  # the method stands before the data
     question = dataclasses.replace(plan.question, text="Why?", statement="Otherwise.", predictions=())
     assert dataclasses.replace(plan, question=question).plan_id == plan.plan_id
     other = dataclasses.replace(plan.parts[0], arms=(), name="other")

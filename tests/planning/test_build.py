@@ -18,6 +18,7 @@ from bench.planning.check import check_plan
 from bench.planning.jobs import (
     CPU_FLOPS_PER_S,
     CUDA_LAUNCH_S,
+    EXPLICIT_SCORE_S,
     JOB_OVERHEAD_S,
     TURN_S,
     batches,
@@ -533,3 +534,17 @@ def test_trainings_of_one_seed_task_and_length_may_take_turns(monkeypatch: pytes
     monkeypatch.setattr("bench.planning.jobs.MAX_BESIDE", 2)
     found = jobs(build_plan(request, settings=Settings(seeds=2), recipe=Recipe(), device="cpu"))
     assert [len(batch) for batch in batches(found, side_by_side=True)] == [2, 1] * 4
+
+
+def test_explicit_attention_takes_time_for_each_score() -> None:
+    """Batch 4, two blocks, three heads: 24 times 65^2 scores; a window has none in n^2."""
+    request = parse_request(
+        models="vit,metaformer+mixer=window_attention", seq="65", width="48", depth="2", heads="3", batch="4", attention="auto,math"
+    )
+    plan = build_plan(request, settings=Settings(threads=2), recipe=Recipe(), device="cpu")
+    seconds = {
+        (planned.cell.model.family, planned.cell.workload.attention): estimated_step_seconds(planned, plan.settings)
+        for planned in plan.cells
+    }
+    assert seconds["vit", "math"] - seconds["vit", "auto"] == pytest.approx(EXPLICIT_SCORE_S * 4 * 2 * 3 * 65**2 / 2)
+    assert seconds["metaformer", "math"] == seconds["metaformer", "auto"]

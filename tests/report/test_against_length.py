@@ -10,8 +10,7 @@ import numpy as np
 import pandas
 import pytest
 
-from bench.analysis.exponents import LocalExponent, LocalExponents
-from bench.analysis.growth import LATENCY, Growth
+from bench.analysis.growth import LATENCY, Growth, LocalExponent, LocalExponents
 from bench.analysis.relative import RelativeLine, RelativePoint, RelativeTimes
 from bench.analysis.scope import Scope
 from bench.analysis.series import Series

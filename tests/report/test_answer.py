@@ -98,6 +98,17 @@ def test_the_answer_says_how_flops_grow_and_where_the_n_squared_is(make_data: Ma
     data.frame["attention_effective"] = ["math" if model == "vit" else "none" for model in data.frame["model"]]
     del data.__dict__["flops_growth"], data.__dict__["growth_rows"]
     assert answer_sentences(data)[2].endswith("ViT computes n² scores per sample.")
+    is_longest = (data.frame["model"] == "gmlp") & (data.frame["seq_len"] == 257)
+    data.frame.loc[data.frame["model"] == "gmlp", "width"] = 136
+    data.frame.loc[is_longest, "width"] = 104
+    del data.__dict__["flops_growth"], data.__dict__["growth_rows"]
+    assert "of them n² at 257, though its width falls from 136 to 104) and" in answer_sentences(data)[1]
+    homes = data.quadratic_home
+    data.__dict__["quadratic_home"] = homes[homes["cell_id"].isin(data.frame.loc[data.frame["model"] == "vit", "cell_id"])].assign(
+        flops_share=0.3
+    )
+    del data.__dict__["flops_growth"]
+    assert answer_sentences(data)[2].endswith("; of gMLP it is unknown, as FLOPs were counted and have no closed form.")
 
 
 def test_where_nothing_is_shown_the_answer_says_so(make_data: MakeData) -> None:
@@ -193,6 +204,11 @@ EQUAL, OPEN, SLOWER = {"equal": True, "shown": False}, {"shown": False}, {"shown
         ),
         # vit is not tested against the Transformer, so no lead of vit over it is claimed
         ({"vit": OPEN, "transformer": SLOWER}, "At equal parameters, gMLP or ViT is fastest at n = 17 (1.20×)."),
+        (
+            {"vit": OPEN | {"span": (0.9, 1.1), "why": "5 rounds are too few"}},
+            "At equal parameters, the fastest by the estimates is gMLP at n = 17, but 5 rounds are too few to decide.",
+        ),
+        ({"vit": OPEN}, "At equal parameters, no difference is significant."),
         ({"vit": EQUAL, "transformer": EQUAL}, "At equal parameters, all are equal within 3 % at n = 17."),
         ({"vit (auto)": EQUAL, "vit (math)": SLOWER}, "At equal parameters, the fastest are equal within 3 % at n = 17."),
         (
@@ -210,7 +226,7 @@ def test_a_sentence_claims_only_what_was_tested(
         group={"size": found.frame["size"].iloc[0], "seq_len": 17},
         best="gmlp",
         others=tuple(
-            RankedModel(other=name, ratio=ratios[name], low=None, high=None, shown=decision["shown"], equal=decision.get("equal", False))
+            RankedModel(**{"other": name, "ratio": ratios[name], "low": None, "high": None, **decision})
             for name, decision in others.items()
         ),
     )

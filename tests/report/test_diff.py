@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bench import cli
-from bench.analysis.latency_tests import DIFFERS
+from bench.analysis.diff import DIFFERS
 from bench.planning.build import build_plan
 from bench.planning.jobs import jobs
 from bench.reading.store import RECORDS
@@ -211,7 +211,7 @@ def test_cells_of_one_run_alone_say_so(before: Path, tmp_path: Path, answer: Ans
 
 
 def test_counts_and_scores_are_compared_too(tmp_path: Path, answer: Answer) -> None:
-    flags = {"metrics": "params,accuracy", "task": "digits", "seq": "17"}
+    flags: dict[str, Any] = {"metrics": "params,accuracy", "task": "digits", "seq": "17", "seeds": 5}
     first, second = stored(tmp_path / "a", planned(**flags), 1), stored(tmp_path / "b", planned(**flags), 2, rate=0.5)
     rewrite(second, b'"params":1017', b'"params":1018')
     code, out, err = answer("diff", first, second, "--fail-if", "accuracy<0.9", "--json")
@@ -234,7 +234,7 @@ def test_scores_of_one_seed_and_of_lost_seeds_are_not_claimed(seeds: int, lost: 
     code, out, _ = answer("diff", first, second, "--json", "--fail-if", "accuracy<0.9")
     changes = [change for change in json.loads(out)["changes"] if change["column"] == "accuracy"]
     assert [(change["doubt"], change["shown"]) for change in changes] == [(caveat, False)] * 2
-    assert all(change["p_adjusted"] < 0.05 for change in changes)
+    assert all(change["low"] < change["high"] < 0 for change in changes)
     assert code == int(lost)  # a seed that diverged is a result, and no better one
 
 
@@ -287,3 +287,13 @@ def test_a_run_against_its_copy_shows_nothing(before: Path, tmp_path: Path, answ
     code, out, _ = answer("diff", before, copy, "--json", "--fail-if", "latency_ms>1.0")
     assert code == 0
     assert set(verdicts(out).values()) == {"no significant difference"}
+
+
+def test_equal_counts_are_counted(before: Path, tmp_path: Path, answer: Answer) -> None:
+    after = stored(tmp_path / "after", planned(), 2)
+    rewrite(after, b'"params":1017', b'"params":1018')
+    _, same, _ = answer("diff", before, stored(tmp_path / "again", planned(), 3))
+    _, changed, _ = answer("diff", before, after)
+    num = len(planned().cells)
+    assert f"equal in both: parameters in {num} of {num} configurations" in same
+    assert f"equal in both: parameters in {num} of {num} configurations" not in changed

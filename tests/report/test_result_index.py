@@ -90,7 +90,7 @@ def test_a_run_is_shown_with_its_facts(results: Path, capsys: pytest.CaptureFixt
     assert (first.name, first.question) == (FIRST, "Which is most accurate at equal parameters: gMLP, ViT or Transformer?")
     assert (
         first.answer
-        == "gMLP has the highest mean accuracy on copy (1.000), Transformer follows (1.000); the difference is not significant."
+        == "gMLP has the highest mean accuracy on copy (1.000), Transformer follows (1.000); undecided (one seed: other seeds may differ)."
     )
     assert (first.date, first.host) == ("2026-11-20", "AMD EPYC, 2 cores, torch 2.14.1")
     assert first.superseded_by == ""

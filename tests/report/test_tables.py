@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pandas
@@ -9,6 +10,7 @@ import pytest
 from bench.analysis.frame import prepare, row_name, unstable, varying
 from bench.analysis.study import Study
 from bench.report.charts.style import display_name
+from bench.report.console_views import show_run
 from bench.report.tables import Table, rows_table, skipped_table, summary_table, unstable_table, without_constants
 from bench.spec import Part, PlannedArm
 
@@ -164,3 +166,13 @@ def test_a_column_that_says_the_same_everywhere_goes_into_a_sentence() -> None:
     assert (slim.headers, slim.rows, slim.keys, same) == (("model", "n"), (("a", "17"), ("b", "17")), ((None, 17.0),) * 2, "depth 2")
     alone = Table(headers=("model",), numeric=(False,), rows=(("a",),))
     assert without_constants(alone) == (alone, "")
+
+
+def test_ranges_on_the_terminal_say_what_they_are(make_data: MakeData, capsys: pytest.CaptureFixture[str]) -> None:
+    def too_few(rows: pandas.DataFrame) -> None:
+        rows[["latency_low_ms", "latency_high_ms"]] = None
+
+    note = "in parentheses: the range over rounds, which are too few for an interval"
+    for change, is_said in ((None, False), (too_few, True)):
+        show_run(make_data(lengths=(17,), metrics=("params", "latency"), change=change), Path("run"), as_json=False)
+        assert (note in " ".join(capsys.readouterr().out.split())) is is_said

@@ -125,13 +125,11 @@ def _caption(study: Study, effects: Sequence[Effect], num_rows: int) -> str:
     places = join_names(list(dict.fromkeys(filter(None, (place_text(_without_model(effect.contrast)) for effect in effects)))))
     baselines = join_names(list(dict.fromkeys(effect.contrast.against for effect in effects)))
     cut = f"; the {num_rows} largest of {len(effects)}" if num_rows < len(effects) else ""
-    spreads = join_names(list(dict.fromkeys(effect.spread for effect in effects if effect.spread)))
     margin = _margin(study, effects[0].measure)
     by = f"{100 * margin:g} {'points' if effects[0].measure.in_points else '%'}"
     return (
         f"{f'At {places}, a' if places else 'A'}gainst {baselines}{cut}. "
         f"Bars are 95 % intervals for all effects together; grey: not significant{f'; band: equal within {by}' if margin else ''}."
-        f"{f' Spread over seeds: {spreads}.' if spreads else ''}"
     )
 
 

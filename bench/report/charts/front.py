@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 
 from bench import numbers
 from bench.analysis.front import EXACT, Axes, on_front, task_names
-from bench.analysis.pareto import ON
 from bench.analysis.series import row_values
 from bench.report.charts.lines import LABEL_POINTS, WIDTH, Line, figure_of, label_ends, panels
 from bench.report.charts.style import GREY, INK, PAPER, SeriesStyle, display_name, slug
@@ -110,7 +109,7 @@ def _places(values: pandas.Series, limits: tuple[float, float]) -> pandas.Series
 def _draw_front(plot: Plot, points: pandas.DataFrame, limits: tuple[float, float]) -> None:
     """Draw the front as steps, with rings on its points.
 
-    The steps are the best mean up to each x. A ring is dotted if membership is not certain.
+    The steps are the best mean up to each x.
     """
     front = on_front(points)
     ends = pandas.Series([*front["place"], limits[1]]), pandas.Series([*front["y"], front["y"].iloc[-1]])
@@ -123,7 +122,6 @@ def _draw_front(plot: Plot, points: pandas.DataFrame, limits: tuple[float, float
             facecolors="none",
             edgecolors=GREY,
             linewidths=1.1,
-            linestyles="-" if row["front"] == ON else ":",
             zorder=1,
         )
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
 from bench import numbers
@@ -15,6 +16,8 @@ STEPS = ((1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9))
 ENOUGH_TICKS = 3
 MAX_TICKS = 8
 LENGTH_MARGIN = 0.05
+DIGIT = 0.075
+"""Inches of a digit, with its share of the space between two labels."""
 MAX_POWERS = 7
 MIN_LABEL_DISTANCE = 0.075
 BYTES_MARGIN = 1.3
@@ -32,7 +35,8 @@ LENGTH_LABEL = "sequence length n (tokens)"
 def length_axis(axis: Axes, lengths: Iterable[float]) -> None:
     """Set a logarithmic x axis with ticks at powers of two.
 
-    Without two powers between them, lengths have a tick each, unless its label would touch the previous one.
+    Without two powers between them, lengths have a tick each, unless its label would touch the previous one. Where the labels of powers would touch,
+    every other one stays.
     """
     values = sorted(set(lengths))
     low, high = math.log(values[0]), math.log(values[-1])
@@ -43,7 +47,12 @@ def length_axis(axis: Axes, lengths: Iterable[float]) -> None:
     ticks = powers_of_two(math.exp(middle - half), math.exp(middle + half))
     if len(values) == 1 or len(ticks) < 2:
         ticks = [value for value, keep in zip(values, spaced([math.log(value) / (2 * half) for value in values]), strict=True) if keep]
-    _set_ticks(axis, "x", ticks, [f"{tick:.0f}" for tick in ticks])
+    texts = [f"{tick:.0f}" for tick in ticks]
+    figure = axis.get_figure()
+    room = axis.get_position().width * (figure.get_figwidth() if isinstance(figure, Figure) else math.inf)
+    if len(ticks) > 2 and len(texts[-1]) * DIGIT > room / (2 * half) * math.log(ticks[-1] / ticks[-2]):
+        ticks, texts = ticks[::-2][::-1], texts[::-2][::-1]
+    _set_ticks(axis, "x", ticks, texts)
     axis.set_xlabel(LENGTH_LABEL)
 
 

@@ -5,14 +5,15 @@ In code a variant is an arm (`bench.spec.PlannedArm`).
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bench import numbers
 from bench.analysis.effects import COSTS, QUALITIES, Effect
+from bench.analysis.significance import solved_seeds
 from bench.analysis.study import Study
-from bench.questions import MEASURES, Measure
+from bench.intervals import LEVEL, joint_level
+from bench.questions import MEASURES, OWN_SPREADS, Measure
 from bench.report.document import Block, TableBlock
 from bench.report.sections.arm_facts import fact_blocks
 from bench.report.sections.verdicts import interval_json, interval_text, plain_value
@@ -31,25 +32,27 @@ Row = Mapping[str, Any]
 def effect_blocks(study: Study) -> tuple[Block, ...]:
     """Return a table of variants per part: quality, effects, costs."""
     blocks: list[Block] = []
-    fixed = study.plan.question is not None and bool(study.plan.question.seed_spread)
+    planned = study.plan.question.seed_spread if study.plan.question else ""
     for part in (part for part in study.plan.parts if part.arms):
         effects = [effect for effect in study.effects if effect.contrast.part == part.name]
-        table = effect_table(part, effects, study.row_by_cell, own=not fixed)
-        blocks.append(TableBlock(table=table, caption=_caption(part, effects, fixed)))
+        table = effect_table(part, effects, study)
+        blocks.append(TableBlock(table=table, caption=_caption(part, effects, table, planned)))
     return (*blocks, *fact_blocks(study))
 
 
-def _caption(part: Part, effects: Sequence[Effect], fixed: bool) -> str:
-    """Describe the intervals: spread, correction, caveats."""
-    estimated = [effect for effect in effects if effect.p_adjusted is not None]
-    spreads = ", ".join(dict.fromkeys(effect.spread for effect in estimated if effect.spread))
+def _caption(part: Part, effects: Sequence[Effect], table: Table, planned: str) -> str:
+    """Describe the intervals, and say where the plan had another method; `planned`: how it meant to estimate spreads over seeds."""
+    estimated = [effect for effect in effects if not effect.is_exact]
     caveats = "; ".join(dict.fromkeys(effect.caveat for effect in effects if effect.caveat))
+    is_trained = any(effect.measure.name in QUALITIES for effect in estimated)
     sentences = (
         f"{part.name}: every variant against {part.baseline}. Costs are ratios to it; qualities have 95 % t-intervals over seeds.",
         "Intervals of differences and of time ratios: 95 %, together for the variants at one place." if estimated else "",
-        f"Spread over seeds: {spreads}." if spreads else "",
-        "The plan does not fix how spreads are estimated, so the table also has intervals from each variant's own spread."
-        if spreads and not fixed
+        "Each pair has its own variances over seeds, degrees of freedom by Satterthwaite." if is_trained else "",
+        f"The plan, of before this method, says: {planned}." if is_trained and planned not in ("", OWN_SPREADS) else "",
+        "Solved by: seeds that reach the accuracy at which the task counts as solved, with the exact interval of their share (Clopper and Pearson "
+        "1934); two shares are compared by Boschloo's exact test (1970)."
+        if "solved by" in table.headers
         else "",
         "An effect is significant if its interval excludes 0, or 1 for ratios.",
         f"Effects with a caveat are never called significant: {caveats}." if caveats else "",
@@ -57,11 +60,9 @@ def _caption(part: Part, effects: Sequence[Effect], fixed: bool) -> str:
     return " ".join(filter(None, sentences))
 
 
-def effect_table(part: Part, effects: Sequence[Effect], rows: Mapping[str, Row], *, own: bool = False) -> Table:
-    """Return one row per configuration of each variant, without empty columns.
-
-    `own`: add intervals from each variant's own spread over seeds.
-    """
+def effect_table(part: Part, effects: Sequence[Effect], study: Study) -> Table:
+    """Return one row per configuration of each variant, without empty columns."""
+    rows = study.row_by_cell
     by_cell = {(e.contrast.arm, e.contrast.first, e.measure.name): e for e in effects if e.contrast.against == part.baseline}
     cells = [(arm.name, rows[cell_id]) for arm in part.arms for cell_id in arm.cells if cell_id in rows]
     columns: list[tuple[str, Callable[[str, Row], tuple[str, float | None]]]] = [("variant", lambda arm, _: (arm, None))]
@@ -69,7 +70,7 @@ def effect_table(part: Part, effects: Sequence[Effect], rows: Mapping[str, Row],
     for name in QUALITIES:
         measure = MEASURES[name]
         columns += [(measure.value or measure.title, _quality(name)), (f"{measure.title}, {_against(measure)}", _effect(name, by_cell))]
-        columns += [(f"{measure.title}, own spread", _effect(name, by_cell, own=True))] if own else []
+    columns.append(("solved by", _solved(by_cell, study)))
     columns += [(f"{MEASURES[name].title}, ratio", _effect(name, by_cell)) for name in COSTS]
     columns += [("width / ffn_width", lambda _, row: (f"{row['width']:.0f} / {row['ffn_width']:.0f}", row["width"]))]
     columns += [("training time", lambda _, row: (numbers.duration(1e3 * row["train_s"]), row["train_s"]))]
@@ -112,11 +113,7 @@ def effects_json(effects: Sequence[Effect]) -> list[dict[str, Any]]:
             "measure": effect.measure.name,
             "is_ratio": effect.measure.is_ratio,
             **interval_json(effect.estimate),
-            "p_adjusted": effect.p_adjusted,
             "num_comparisons": effect.num_comparisons,
-            "spread": effect.spread,
-            "own_low": effect.own and effect.own.low,
-            "own_high": effect.own and effect.own.high,
             "shown": effect.shown,
             "doubt": effect.caveat,
             "cells": list(effect.contrast.cells),
@@ -147,19 +144,30 @@ def _quality(name: str) -> Callable[[str, Row], tuple[str, float | None]]:
     return form
 
 
-def _effect(
-    name: str, by_cell: Mapping[tuple[str, str, str], Effect], *, own: bool = False
-) -> Callable[[str, Row], tuple[str, float | None]]:
+def _effect(name: str, by_cell: Mapping[tuple[str, str, str], Effect]) -> Callable[[str, Row], tuple[str, float | None]]:
     def form(arm: str, row: Row) -> tuple[str, float | None]:
         effect = by_cell.get((arm, row["cell_id"], name))
-        if own:
-            effect = dataclasses.replace(effect, estimate=effect.own) if effect and effect.own else None
         if effect is None:
             return "", None
-        mark = (
-            "" if effect.p_adjusted is None or name in COSTS or effect.caveat else (", significant" if effect.shown else f", {NO_EFFECT}")
-        )
+        mark = "" if effect.is_exact or name in COSTS or effect.caveat else (", significant" if effect.shown else f", {NO_EFFECT}")
         return f"{interval_text(effect.estimate, effect.measure.unit)}{mark}", effect.estimate.estimate
+
+    return form
+
+
+def _solved(by_cell: Mapping[tuple[str, str, str], Effect], study: Study) -> Callable[[str, Row], tuple[str, float | None]]:
+    """Count the seeds that solve the task, and say whether the share differs from the baseline's."""
+    found = {cell_id: solved_seeds(study.row_by_cell[cell_id], trained.scores) for cell_id, trained in study.scores.items()}
+
+    def form(arm: str, row: Row) -> tuple[str, float | None]:
+        solved = found.get(row["cell_id"])
+        if solved is None:
+            return "", None
+        share, mark, effect = solved.share(), "", by_cell.get((arm, row["cell_id"], "accuracy"))
+        if effect and (other := found.get(effect.contrast.second)):
+            differs = solved.differs(other, joint_level(LEVEL, effect.num_comparisons))
+            mark = ", significant" if differs else f", {NO_EFFECT}"
+        return f"{solved.num} of {solved.of} [{share.low:.2f}, {share.high:.2f}]{mark}", share.estimate
 
     return form
 

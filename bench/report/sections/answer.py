@@ -17,12 +17,12 @@ from bench.analysis.crossover import Crossovers, gating_pairs
 from bench.analysis.effects import QUALITIES, Effect, place_text
 from bench.analysis.evidence import FUSED
 from bench.analysis.frame import incomplete, work_text
-from bench.analysis.front import GROUP, accuracies_of
+from bench.analysis.front import accuracies_of
 from bench.analysis.growth import PEAK
 from bench.analysis.peers import FASTEST_PEER, PeerComparison
 from bench.analysis.quadratic_terms import FlopsGrowth, gate_and_attention
 from bench.analysis.series import row_values
-from bench.analysis.significance import Comparison
+from bench.analysis.significance import GROUP, Comparison
 from bench.analysis.study import Study
 from bench.analysis.unlike_sizes import unlike_planned, unlike_sizes
 from bench.questions import MEASURES
@@ -104,19 +104,30 @@ def _growth(found: Sequence[FlopsGrowth], room: int) -> list[str]:
     alike = [growth for growth in known if (growth.shortest, growth.longest) == (known[0].shortest, known[0].longest)]
     if not alike or room < 1:
         return []
-    return [_means(alike, with_shares=True)] if room == 1 else [_grew(alike), _means(alike, with_shares=False)]
+    counted = [growth for growth in found if growth.share is None]
+    unknown = f"; of {_few(counted)} it is unknown, as FLOPs were counted and have no closed form." if counted else "."
+    sentences = [_means(alike, with_shares=True)] if room == 1 else [_grew(alike), _means(alike, with_shares=False)]
+    return [*sentences[:-1], sentences[-1].removesuffix(".") + unknown]
 
 
 def _grew(found: Sequence[FlopsGrowth]) -> str:
-    """Write `From n = 17 to 257 (15×), FLOPs per sample grow 15.3× in gMLP (44 % of them n² at 257) and 19.2× in ViT (28 %).`"""
+    """Write `From n = 17 to 257 (15×), FLOPs per sample grow 15.3× in gMLP (44 % of them n² at 257) and 19.2× in ViT (28 %).`
+
+    A width that falls, to keep a budget, is named: it hides growth.
+    """
     first, *_ = found
     texts = [
         f"{numbers.significant(growth.times)}× in {spell_out_model(growth.model)} "
-        f"({numbers.percent(growth.share)}{'' if i else f' of them n² at {growth.longest}'})"
+        f"({numbers.percent(growth.share)}{'' if i else f' of them n² at {growth.longest}'}{_narrower(growth)})"
         for i, growth in enumerate(gate_and_attention(found) or found[:2])
     ]
     factor = numbers.significant(first.longest / first.shortest, 2)
     return f"From n = {first.shortest} to {first.longest} ({factor}×), FLOPs per sample grow {join_names(texts)}."
+
+
+def _narrower(growth: FlopsGrowth) -> str:
+    start, end = growth.widths
+    return f", though its width falls from {start} to {end}" if end < start else ""
 
 
 def _means(found: Sequence[FlopsGrowth], *, with_shares: bool) -> str:
@@ -191,7 +202,7 @@ def _accuracy(study: Study) -> Iterator[str]:
         yield from _alone(trained.drop_duplicates(["model", "task", "seq_len", "budget", "recipe"]))
         return
     best = [members.sort_values(["accuracy", "model"], ascending=[False, True]) for members in groups]
-    leads = [_leads(str(members["cell_id"].iloc[0]), members, comparisons) for members in best]
+    leads = [_lead(str(members["cell_id"].iloc[0]), members, comparisons) for members in best]
     tasks = join_names(list(dict.fromkeys(task.partition("+")[0] for task in rows["task"])))
     unlike = size_note(unlike_sizes(row_values(rows)))
     sizes = f"; {unlike}" if unlike else ""
@@ -199,10 +210,10 @@ def _accuracy(study: Study) -> Iterator[str]:
         first, second = (best[0].iloc[i] for i in (0, 1))
         means = f"{spell_out_model(first['model'])} has the highest mean accuracy on {tasks} ({numbers.fraction(first['accuracy'])})"
         next_best = f"{spell_out_model(second['model'])} follows ({numbers.fraction(second['accuracy'])})"
-        yield f"{means}, {next_best}; the difference is {'significant' if leads[0] else 'not significant'}{sizes}."
+        yield f"{means}, {next_best}; {leads[0] if leads[0] not in DECIDED else f'the difference is {leads[0]}'}{sizes}."
         return
     (model, num), *others = Counter(str(members["model"].iloc[0]) for members in best).most_common()
-    shown_of = Counter(str(members["model"].iloc[0]) for lead, members in zip(leads, best, strict=True) if lead)
+    shown_of = Counter(str(members["model"].iloc[0]) for lead, members in zip(leads, best, strict=True) if lead == SIGNIFICANT)
     if tied := [other for other, times in others if times == num]:
         counts = [f"{spell_out_model(name)} in {num} ({shown_of[name]} significant)" for name in (model, *tied)]
         yield f"Of {len(best)} comparisons of mean accuracy on {tasks}, {join_names(counts)} is highest{sizes}."
@@ -210,6 +221,8 @@ def _accuracy(study: Study) -> Iterator[str]:
     shown = shown_of[model]
     where = f"in {num} of {len(best)} comparisons"
     tested = "all are significant" if shown == num else f"{shown or 'none'} {'is' if shown < 2 else 'are'} significant"
+    if not set(leads) & set(DECIDED):
+        tested = join_names(list(dict.fromkeys(leads)))
     yield f"{spell_out_model(model)} has the highest mean accuracy on {tasks} {where}; {tested}{sizes}."
 
 
@@ -225,10 +238,18 @@ def _alone(rows: pandas.DataFrame) -> Iterator[str]:
         yield f"Accuracy on test data: {join_names(texts[:MAX_EFFECTS]) if not more else ', '.join(texts[:MAX_EFFECTS])}{more}."
 
 
-def _leads(first: str, members: pandas.DataFrame, comparisons: Sequence[Comparison]) -> bool:
-    """Return whether a test shows the first cell above every other of its group."""
+DECIDED = SIGNIFICANT, NOT_SIGNIFICANT = "significant", "not significant"
+
+
+def _lead(first: str, members: pandas.DataFrame, comparisons: Sequence[Comparison]) -> str:
+    """Say whether the first cell is significantly above every other of its group, or why that is undecided."""
     beaten = {comparison.second_id for comparison in comparisons if comparison.first_id == first and comparison.significant}
-    return set(members["cell_id"]) - {first} <= beaten
+    if set(members["cell_id"]) - {first} <= beaten:
+        return SIGNIFICANT
+    caveats = [
+        comparison.caveat for comparison in comparisons if first in (comparison.first_id, comparison.second_id) and comparison.caveat
+    ]
+    return f"undecided ({caveats[0]})" if caveats else NOT_SIGNIFICANT
 
 
 def _crossings(study: Study) -> Iterator[str]:
@@ -265,7 +286,7 @@ def _peer_means(comparison: PeerComparison) -> Iterator[str]:
         if mean.peer == FASTEST_PEER and mean.ratio:
             by_phase.setdefault(" ".join([*dtype, work_text("phase", mean.phase)]), []).append(mean.ratio.estimate)
     means = [f"{numbers.span(found)} in {phase}" for phase, found in by_phase.items()]
-    yield f"Ours is significantly faster (Holm) in {configurations_text(comparison.shown_faster)}."
+    yield f"Ours is significantly faster in {configurations_text(comparison.shown_faster)}."
     if means:
         yield f"Of the fastest peer's time, ours takes on average {join_names(means)}."
 

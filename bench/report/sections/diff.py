@@ -7,9 +7,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from bench import numbers
-from bench.analysis.diff import LATENCY_COLUMN, ORDER, BoundCheck, TwoRuns
-from bench.analysis.latency_tests import NOT_COMPARABLE, CellComparison
-from bench.analysis.run_changes import Change, value_of
+from bench.analysis.diff import (
+    COUNTED_COLUMNS,
+    LATENCY_COLUMN,
+    NOT_COMPARABLE,
+    ORDER,
+    BoundCheck,
+    CellComparison,
+    Change,
+    TwoRuns,
+    value_of,
+)
 from bench.intervals import LEVEL
 from bench.report.document import Block, Bullets, Document, Paragraph, Section, TableBlock
 from bench.report.tables import Table, ratio_text
@@ -132,12 +140,12 @@ def changes_table(found: TwoRuns) -> Table:
             c.column,
             f"{c.first:g}",
             f"{c.second:g}",
-            "" if c.p_adjusted is None else numbers.p_value(c.p_adjusted),
+            "" if c.low is None or c.high is None else f"{c.second - c.first:+.3g} [{c.low:+.3g}, {c.high:+.3g}]",
             "" if c.shown else f"not claimed ({c.caveat})" if c.caveat else "no significant difference",
         )
         for c in found.changes
     ]
-    headers = ("configuration", "column", found.first, found.second, "p, corrected", "")
+    headers = ("configuration", "column", found.first, found.second, "difference", "")
     return Table(headers=headers, numeric=(False, False, True, True, True, False), rows=tuple(rows))
 
 
@@ -153,7 +161,18 @@ def sentences(found: TwoRuns) -> list[str]:
     if changed := [c for c in found.changes if c.shown]:
         lines.append(f"{len(changed)} other values differ: {', '.join(dict.fromkeys(c.column for c in changed))}")
     lines += [f"scores not compared: {found.names[cell]}: {reason}" for cell, reason in found.trained.untested.items()]
-    return lines or ["neither run has latencies, and nothing else differs"]
+    return [*(lines or ["neither run has latencies, and nothing else differs"]), *_equal_counts(found)]
+
+
+def _equal_counts(found: TwoRuns) -> Iterator[str]:
+    """Say in how many configurations of both runs the counts are equal."""
+    texts = []
+    for column, name in zip(COUNTED_COLUMNS, ("parameters", "FLOPs", "peak memory"), strict=True):
+        both = [cell for cell in found.rows[0] if all(value_of(rows.get(cell, {}), column) is not None for rows in found.rows)]
+        changed = sum(change.column == column for change in found.changes)
+        texts += [f"{name} in {len(both) - changed} of {len(both)}"] if both else []
+    if texts:
+        yield f"equal in both: {', '.join(texts)} configurations"
 
 
 def _reasons(found: TwoRuns) -> Iterator[str]:

@@ -17,11 +17,11 @@ WIDEST = 1.0
 """An interval that reaches further than this from its estimate says nothing of an accuracy."""
 CAPTION = (
     "First model minus second in validation {measure}, with 95 % intervals over seeds, and the epochs that each finished. Intervals hold for all "
-    "differences of the table together (Bonferroni). The budget is the largest that all models of a group reached. A training's score is its "
-    "best among the epochs finished within the budget; nothing is interpolated. Under a schedule that decays, a training that is cut short has not "
-    "had its low learning rates, so its score is a lower bound. Differences are paired by seed; three models or more share the variance of their "
-    "residuals unless one stands out. Time as trained, not interleaved, without validation: other work on the machine counts too. Scores "
-    "are of validation items; All rows has those of test items."
+    "differences at one task, length and size together (Bonferroni); five seeds are needed to decide. The budget is the largest that all models "
+    "of a group reached. A training's score is its best among the epochs finished within the budget; nothing is interpolated. Under a schedule "
+    "that decays, a training that is cut short has not had its low learning rates, so its score is a lower bound. Differences are paired by seed. "
+    "Time as trained, not interleaved, without validation: other work on the machine counts too. Scores are of validation items; All rows has "
+    "those of test items."
 )
 
 

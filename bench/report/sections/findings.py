@@ -21,7 +21,7 @@ def finding_sentences(study: Study) -> Iterator[str]:
         return
     findings: tuple[Finding, ...] = catalog.load("ablations", study.plan.name).ABLATION.findings
     for finding in findings:
-        values = [_from_text(one, study) if isinstance(one, PaysFrom) else _effect_text(one, study) for one in finding.about]
+        values = [pays_from_text(one, study) if isinstance(one, PaysFrom) else _effect_text(one, study) for one in finding.about]
         if all(values):
             yield finding.text.format(*values)
 
@@ -44,7 +44,7 @@ def _effect_text(asked: Asked, study: Study) -> str:
     return f"{value} [{', '.join(effect_number(bound, effect.measure) for bound in (estimate.low, estimate.high))}]"
 
 
-def _from_text(asked: PaysFrom, study: Study) -> str:
+def pays_from_text(asked: PaysFrom, study: Study) -> str:
     """Write `between 64 and 256`: the measured lengths between which the decision changes; "" where times decide none."""
     found = sorted((effect for effect in _effects(asked, study) if effect.measure.name == LATENCY), key=lambda one: one.contrast.seq_len)
     if not found or any(effect.estimate.is_open for effect in found):

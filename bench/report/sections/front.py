@@ -10,10 +10,9 @@ from typing import Any
 import pandas
 
 from bench import numbers
-from bench.analysis.front import DIFFERENCE_UNITS, Axes, CostAgainstQuality, Fronts, on_front, task_names, unmeasured
-from bench.analysis.pareto import ON
+from bench.analysis.front import DIFFERENCE_UNITS, OPEN, Axes, CostAgainstQuality, Fronts, on_front, task_names, unmeasured
 from bench.analysis.series import row_values
-from bench.analysis.significance import ONE_SEED, Comparison
+from bench.analysis.significance import Comparison
 from bench.files import write_bytes, write_text
 from bench.report import tables
 from bench.report.charts.front import MAX_PANELS, draw_fronts, is_unstable
@@ -30,7 +29,6 @@ from bench.report.sections.front_text import (
     quick_text,
     seeds_lost_text,
     seeds_text,
-    uncertain_text,
     unequal_text,
     unit_text,
     verdict_sentence,
@@ -76,13 +74,13 @@ def text_tables(fronts: Fronts) -> list[tuple[str, Table]]:
 def notes(fronts: Fronts) -> list[str]:
     """Sum up the tables in sentences; the page has the methods too."""
     found, front = fronts[0], _front_notes(fronts)
-    one_seed = [] if all(c.difference.over_seeds for c in found.comparisons) else [f"{ONE_SEED.capitalize()}."]
-    limits = (*unit_text(found.comparisons, found.axes), *one_seed, *_limits(found))
+    is_open = "Open: off the front, but not significantly below a model that costs no more." if (found.rows["front"] == OPEN).any() else ""
+    limits = (*unit_text(found.comparisons, found.axes), *_limits(found), *filter(None, [is_open]))
     return [*quick_text(found.plan), *front, *verdict_sentence(found.comparisons), *limits]
 
 
 def _front_notes(fronts: Fronts) -> list[str]:
-    return [text for one in fronts for text in (*front_sentence(one.rows, one.axes), *uncertain_text(one.rows, one.axes))]
+    return [text for one in fronts for text in front_sentence(one.rows, one.axes)]
 
 
 def _limits(found: CostAgainstQuality) -> list[str]:
@@ -160,7 +158,6 @@ def _front_entry(row: Mapping[str, Any], axes: Axes) -> dict[str, Any]:
         **_group_entry(row),
         "x": float(row["x"]),
         **{name: _number(row[name]) for name in ("y", "y_low", "y_high", "x_low", "x_high")},
-        "certain": row["front"] == ON,
     }
 
 
@@ -174,15 +171,12 @@ def _comparison_entry(comparison: Comparison, axes: Axes) -> dict[str, Any]:
         "unit": DIFFERENCE_UNITS[axes.y],
         "low": difference.low,
         "high": difference.high,
-        "test": difference.test,
+        "method": difference.method,
         "num_items": difference.num_items,
-        "p_value": difference.p_value,
-        "p_adjusted": comparison.p_adjusted,
-        "correction": "Holm",
         "over_seeds": difference.over_seeds,
         "significant": comparison.significant,
         "verdict": comparison.verdict,
-        "remark": "" if difference.over_seeds else ONE_SEED,
+        "remark": comparison.caveat,
     }
 
 
@@ -228,16 +222,15 @@ def front_table(front: pandas.DataFrame, axes: Axes) -> Table:
     task = (plain("task"),) if front["task"].nunique() > 1 else ()
     x = Column(header=axes.x, text=lambda row: _x_text(row, axes))
     y = Column(header=axes.y, text=lambda row: _quality(row, axes))
-    membership = Column(header="on the front", text=lambda row: "certain" if row["front"] == ON else "not certain", numeric=False)
-    return tables.table(front, (tables.MODEL, *task, tables.LENGTH, tables.BUDGET, x, y, membership), keep=("model", "n"))
+    return tables.table(front, (tables.MODEL, *task, tables.LENGTH, tables.BUDGET, x, y), keep=("model", "n"))
 
 
 def comparison_table(comparisons: Sequence[Comparison], axes: Axes) -> Table:
     tasks = task_names(c.group["task"] for c in comparisons)
     task = ("task",) if len(tasks) > 1 else ()
     difference = "difference [95 %]" if axes.y == "accuracy" else f"difference in {DIFFERENCE_UNITS[axes.y]} [95 %]"
-    headers = (*task, "n", "budget", "higher", "lower", "verdict", difference, "p (Holm)", "p", "test", "seeds", "items")
-    numeric = tuple(header not in ("task", "higher", "lower", "test", "verdict") for header in headers)
+    headers = (*task, "n", "budget", "higher", "lower", "verdict", difference, "over", "seeds", "items")
+    numeric = tuple(header not in ("task", "higher", "lower", "over", "verdict") for header in headers)
     texts = [(*(tasks[c.group[key]] for key in task), *_comparison_texts(c, axes)) for c in comparisons]
     return Table(headers=headers, numeric=numeric, rows=tuple(texts))
 
@@ -250,14 +243,13 @@ def _quality(row: tables.Row, axes: Axes) -> str:
 
 def _comparison_texts(comparison: Comparison, axes: Axes) -> tuple[str, ...]:
     difference, group = comparison.difference, comparison.group
-    # a test within one seed compares the first seed of each model
-    shown = comparison.seeds if difference.over_seeds or comparison.seeds_lost else (1,)
+    # within one seed, the first seeds of the two models are compared
+    shown = comparison.seeds if difference.over_seeds or min(comparison.seeds) < comparison.planned_seeds else (1,)
     seeds = " and ".join(dict.fromkeys(seeds_text(num, comparison.planned_seeds) for num in shown))
     return (
         *(numbers.whole(group["seq_len"]), numbers.count(group["budget"]), comparison.first, comparison.second),
         *(comparison.verdict, _difference_text(comparison, axes)),
-        *(numbers.p_value(comparison.p_adjusted), numbers.p_value(difference.p_value)),
-        *(difference.test, seeds, f"{difference.num_items:,}"),
+        *(difference.method, seeds, f"{difference.num_items:,}"),
     )
 
 

@@ -22,42 +22,29 @@ from bench.analysis.front import (
     on_front,
     task_names,
 )
-from bench.analysis.pareto import ON
-from bench.analysis.significance import MCNEMAR, ONE_SEED, PAIRED_T, TWO_WAY, Comparison
+from bench.analysis.significance import ONE_SEED, PAIRED_T, PROPORTIONS, TWO_WAY, Comparison
 from bench.report.charts.front import X_LABELS
 from bench.spec import Plan, Recipe
 
 MAX_PLACES, MAX_CLAUSES = 6, 8
 """The most places and pairs of models that a sentence lists."""
-TESTS = {
+METHODS = {
     TWO_WAY: (
-        "Two-way t-test (two or more seeds each): the variance of the difference adds the variance over seeds within each model (Welch 1947) and "
-        "the variance over paired test items, with degrees of freedom by Satterthwaite (1946). Seeds and items are crossed as readers and cases "
-        "are in multi-reader multi-case studies (Dorfman, Berbaum and Metz 1992; Obuchowski and Rockette 1995). The test is conservative: the item "
-        "variance contains part of the seed variance."
+        "Seeds and items are two random factors (two or more seeds each): the variance of the difference adds the variance over seeds within each "
+        "model (Welch 1947) and the variance over paired test items, with degrees of freedom by Satterthwaite (1946), as readers and cases are "
+        "crossed in multi-reader multi-case studies (Obuchowski and Rockette 1995). It is conservative: the item variance contains part of the "
+        "seed variance."
     ),
-    MCNEMAR: (
-        "Exact McNemar test (McNemar 1947) on items that exactly one model answers correctly, with the interval of Agresti and Min "
-        f"(2005); {ONE_SEED}."
-    ),
-    PAIRED_T: f"Paired t-test over items; {ONE_SEED}.",
+    PROPORTIONS: f"Difference of two shares on the same items (Agresti and Min 2005); {ONE_SEED}.",
+    PAIRED_T: f"Student's interval of the differences over items; {ONE_SEED}.",
 }
 CORRECTION = (
-    "p (Holm): corrected for all {num} comparisons of this run together (Holm 1979), significant below 0.05. Each interval of a difference holds at "
-    "95 % alone, without correction."
-)
-JOINT = (
-    "Intervals of the front and its figure hold for all models and both axes together, at 95 % (Bonferroni; the spread over seeds is pooled over "
-    "the models of one length and size, unless one stands out or does not vary); those in the table of trained models hold each alone."
+    "Intervals of differences: 95 %, together for the pairs of one task, length and budget (Bonferroni). Significant: it leaves out 0."
 )
 ABOUT_FRONT = (
-    f"{JOINT} "
-    "Certain: no other model of that length could have a smaller or equal x and a larger or equal y, wherever the values lie within these "
-    "intervals; and every tested model with a smaller or equal x differs significantly in y. Models matched to one parameter budget count as equally "
-    "large. "
-    "Not certain: any model with one seed (no interval), any model whose latency is unstable or has too few rounds for an interval, and every model "
-    "if x is a training time, since wall times of single trainings have no known spread. In the table of trained models, a plain off means "
-    "that another model is better wherever the values lie within their intervals."
+    "The front is drawn by the estimates. In the table of trained models, dominated means that another model of that size costs no more and is "
+    "significantly better; open, that neither is decided. Models matched to one parameter budget count as equally large; of times, one is no longer "
+    "than another if their intervals do not overlap."
 )
 
 
@@ -88,9 +75,8 @@ def figure_caption(costs: Sequence[Axes], apart: str) -> str:
     one_size = f" All models have the same {_noun(costs[0].x)}: --x {apart} tells them apart." if apart and len(costs) == 1 else ""
     beside = " Overlapping points are drawn side by side." if any(axes.x in EXACT for axes in costs) else ""
     return (
-        f"Mean {costs[0].y} on the test split over seeds, against {_nouns(costs)}; all intervals together hold at 95 %.{one_size}{beside} The line "
-        "is the best mean up to each x. Rings mark its models; dotted rings mark uncertain membership. Overlapping bars do not replace the tests "
-        "in the comparisons."
+        f"Mean {costs[0].y} on the test split over seeds, against {_nouns(costs)}; each interval holds at 95 %.{one_size}{beside} The line "
+        "is the best mean up to each x, and rings mark its models. Overlapping bars do not replace the tests in the comparisons."
     )
 
 
@@ -100,21 +86,10 @@ def front_sentence(rows: pandas.DataFrame, axes: Axes) -> list[str]:
     sizes, tasks = rows.groupby(["task", "seq_len"])["size"].nunique(), task_names(rows["task"])
     for place, members in on_front(rows).groupby(["task", "seq_len"], sort=False):
         task, n = place
-        names = [f"{row['label']}{_aside(row, several=sizes[place] > 1)}" for row in members.to_dict("records")]
+        names = [f"{row['label']}{f' ({_size(row)})' if sizes[place] > 1 else ''}" for row in members.to_dict("records")]
         places.append(f"{tasks[task]}, n = {n:.0f}: {', '.join(names)}")
     more = f"; {len(places) - MAX_PLACES} more in the table" if len(places) > MAX_PLACES else ""
     return [f"Front of {axes.y} against {_noun(axes.x)}: {'; '.join(places[:MAX_PLACES])}{more}."]
-
-
-def uncertain_text(rows: pandas.DataFrame, axes: Axes) -> list[str]:
-    """Name models that are never certain: x has no reliable spread."""
-    doubtful = rows[rows["x_doubtful"] & rows["x"].notna()].to_dict("records")
-    if not doubtful:
-        return []
-    if axes.x == "train_s":
-        return ["No membership is certain: training times are wall times of single trainings, with unknown spread."]
-    named = f"{len(doubtful)} of {len(rows)} models" if len(doubtful) > MAX_PLACES else "; ".join(model_place(row) for row in doubtful)
-    return [f"Never certain, because their latency is unstable or has no interval: {named}."]
 
 
 def verdict_sentence(comparisons: Sequence[Comparison]) -> list[str]:
@@ -122,30 +97,26 @@ def verdict_sentence(comparisons: Sequence[Comparison]) -> list[str]:
     if not comparisons:
         return ["No two trained models of equal size share task, n and budget, so nothing is compared pairwise."]
     significant = [c for c in comparisons if c.significant]
-    about_models = [c for c in comparisons if c.about_models]
-    lost = [c for c in comparisons if c.seeds_lost]
-    single = len(comparisons) - len(about_models) - len(lost)
+    decidable = [c for c in comparisons if not c.caveat]
     found = []
-    if about_models:
+    if decidable:
         clauses = _clauses(significant)
         listed = f": {_listed(clauses)}" if clauses else ""
-        found.append(
-            f"{len(significant)} of {len(about_models)} differences {_are(len(significant))} significant (Holm-adjusted p < 0.05){listed}."
-        )
-    if len(about_models) > len(significant):
-        others = _clauses([c for c in about_models if not c.significant], " and ")
+        found.append(f"{len(significant)} of {len(decidable)} differences {_are(len(significant))} significant{listed}.")
+    if len(decidable) > len(significant):
+        others = _clauses([c for c in decidable if not c.significant], " and ")
         found.append(f"No significant difference: {_listed(others)}.")
-    if lost:
-        found.append(f"Not claimed, because seeds were lost: {'; '.join(_clauses(lost, ' and '))}.")
-    if single:
-        found.append(f"Comparisons of one seed per model: {single}; they say nothing about other seeds.")
+    for caveat in dict.fromkeys(c.caveat for c in comparisons if c.caveat):
+        open_pairs = [c for c in comparisons if c.caveat == caveat]
+        about = f"{len(open_pairs)} pairs" if len(open_pairs) > MAX_CLAUSES else "; ".join(_clauses(open_pairs, " and "))
+        found.append(f"Not decided ({caveat}): {about}.")
     return found
 
 
 def method_text(comparisons: Sequence[Comparison]) -> list[str]:
-    used = {c.difference.test for c in comparisons}
-    tests = [text for name, text in TESTS.items() if name in used]
-    return [*tests, CORRECTION.format(num=len(comparisons))] if tests else []
+    used = {c.difference.method for c in comparisons}
+    methods = [text for name, text in METHODS.items() if name in used]
+    return [*methods, CORRECTION] if methods else []
 
 
 def unequal_text(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> list[str]:
@@ -210,16 +181,15 @@ def _nouns(costs: Sequence[Axes]) -> str:
 
 
 def _outcome(comparisons: Sequence[Comparison]) -> str:
-    about_models = [c for c in comparisons if c.about_models]
-    num = sum(c.significant for c in about_models)
-    if not about_models:
-        lost = any(c.seeds_lost for c in comparisons)
-        return ": seeds were lost, so no difference is claimed" if lost else " of one seed each: nothing is shown about other seeds"
-    budgets = all(c.group["match"] != "shape" and not numbers.is_empty(c.group["budget"]) for c in about_models)
+    decidable = [c for c in comparisons if not c.caveat]
+    num = sum(c.significant for c in decidable)
+    if not decidable:
+        return f": nothing is decided ({'; '.join(dict.fromkeys(c.caveat for c in comparisons))})"
+    budgets = all(c.group["match"] != "shape" and not numbers.is_empty(c.group["budget"]) for c in decidable)
     equal = "at equal budget" if budgets else "of equal size"
     if num == 0:
         return f": no significant difference {equal}"
-    return f": {num} of {len(about_models)} differences {equal} {_are(num)} significant"
+    return f": {num} of {len(decidable)} differences {equal} {_are(num)} significant"
 
 
 def _are(num: int) -> str:
@@ -238,11 +208,6 @@ def _recipe(plan: Plan) -> str:
     recipe: Recipe = plan.recipe
     rate = f"rate chosen from {plan.settings.lr_trials} trials" if plan.settings.lr_trials else f"at {recipe.learning_rate:g}"
     return f"{recipe.epochs} epochs of AdamW {rate}, batch {recipe.batch_size * recipe.accumulate}"
-
-
-def _aside(row: Mapping[str, Any], *, several: bool) -> str:
-    parts = [*([_size(row)] if several else []), *([] if row["front"] == ON else ["not certain"])]
-    return f" ({', '.join(parts)})" if parts else ""
 
 
 def _size(row: Mapping[str, Any]) -> str:

@@ -22,9 +22,8 @@ MEANS_CAPTION = (
     "first both sides run with one engine, which separates the effect of the code from the effect of the engine."
 )
 CELLS_CAPTION = (
-    "Our time over the peer's, for every peer and configuration, with plain 95 % intervals. The output error is the peer's largest error with our "
-    "weights, over the largest output. p (Holm) tests equal times of ours with its best engine and the fastest peer, the one with the smallest "
-    "median, which looks slightly faster than it is, a bias against ours."
+    "Our time over the peer's, for every peer and configuration; 95 %, together for the peers of a configuration. The output error is the peer's "
+    "largest error with our weights, over the largest output."
 )
 EXCLUDED_CAPTION = "These configurations enter no ratio and no mean, because their answers differ or their measurements are incomplete."
 
@@ -75,17 +74,13 @@ def mean_table(means: Sequence[Mean]) -> Table:
 
 def cell_table(comparison: PeerComparison) -> Table:
     """Return ratios: a row per place and peer, a column per kind."""
-    p_values = {(pair.place, pair.peer): numbers.p_value(pair.p_adjusted) for pair in comparison.fastest if pair.p_adjusted is not None}
     rows: dict[tuple[str, ...], dict[str, str]] = {}
     for pair in comparison.pairs:
         row = rows.setdefault((*_place_texts(pair.place), pair.peer), {})
         row[pair.kind] = _ratio(pair.ratio)
         if pair.kind == SHIPPED:
             error = pair.theirs.get("output_error")
-            row |= {
-                "p (Holm)": p_values.get((pair.place, pair.peer), ""),
-                "output error": "" if numbers.is_empty(error) else f"{error:.1e}",
-            }
+            row["output error"] = "" if numbers.is_empty(error) else f"{error:.1e}"
     return _table(("part", "n", "batch", "peer"), rows)
 
 

@@ -342,7 +342,20 @@ def _sentence(condition: Condition, facts: str, unit: str) -> str:
     place = f" ({facts})" if facts else ""
     start = AT_UNLIKE if condition.unlike and condition.match != NO_MATCH else AT_SAME[condition.match]
     sizes = f"; {condition.unlike}" if condition.unlike else ""
-    return f"{start}{place}, {', '.join(texts) or 'no difference is significant'}{rest}{sizes}."
+    return f"{start}{place}, {', '.join(texts) or _undecided(condition, unit)}{rest}{sizes}."
+
+
+def _undecided(condition: Condition, unit: str) -> str:
+    """Say that no difference is significant; where rounds are too few for an interval, who leads by the estimates."""
+    reasons = {pair.why for ranking in condition.rankings.values() for pair in ranking.others if pair.span}
+    if not reasons:
+        return "no difference is significant"
+    leads: dict[str, list[float]] = {}
+    for x, ranking in condition.rankings.items():
+        leads.setdefault(spell_out_model(ranking.best), []).append(x)
+    grid = list(condition.rankings)
+    texts = [f"{name} at {places_text(xs, grid, '' if i else unit)}" for i, (name, xs) in enumerate(leads.items())]
+    return f"the fastest by the estimates is {join_names(texts)}, but {min(reasons)} to decide"
 
 
 def _clause(outcome: tuple[str, ...], xs: Sequence[float], condition: Condition, unit: str) -> str:

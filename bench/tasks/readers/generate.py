@@ -21,6 +21,8 @@ from models.layers.options import Option
 
 Array = NDArray[Any]
 ITEMS_OPTIONS = (Option("items", 20_000, low=1), Option("test_items", 2_000, low=1), Option("seed", 0))
+SOLVED_AT = 0.99
+"""The share of right answers from which a training has solved a generated task; trainings end near 1 or near chance."""
 MIN_VARIETY = 2
 """Minimum ratio of different items to drawn items.
 
@@ -144,6 +146,7 @@ def recollection_info(choice: TaskChoice, *, description: str) -> TaskInfo:
         chance=1 / symbols,
         num_train=choice.options["items"],
         num_test=choice.options["test_items"],
+        solved_at=SOLVED_AT,
         generation=Generation(start=symbols + 1, blank=symbols) if is_shifted else None,
     )
 

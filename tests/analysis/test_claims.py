@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from bench.analysis.claims import ANSWERS, REFUTED, SUPPORTED, UNDECIDED, Verdict, withheld
+from bench.analysis.claims import ANSWERS, REFUTED, SUPPORTED, UNDECIDED, Verdict, answer_to, claim_of, judge_prediction, withheld
 from bench.analysis.effects import Contrast, Effect
-from bench.analysis.predictions import answer_to, claim_of, judge_prediction
 from bench.intervals import Interval
 from bench.questions import EXPECTATIONS, MEASURES, Prediction
 
@@ -23,7 +22,7 @@ def interval(low: float, high: float) -> Interval:
 
 def effect(low: float, high: float, measure: str = "accuracy", caveat: str = "", **changes: Any) -> Effect:
     names = {"part": PART, "arm": ARM, "against": AGAINST, "place": {}, "seq_len": 16, "first": "a", "second": "b", **changes}
-    return Effect(contrast=Contrast(**names), measure=MEASURES[measure], estimate=interval(low, high), p_adjusted=0.5, caveat=caveat)
+    return Effect(contrast=Contrast(**names), measure=MEASURES[measure], estimate=interval(low, high), caveat=caveat)
 
 
 def at(seq_len: int, low: float, high: float, measure: str = "accuracy", caveat: str = "") -> Effect:
