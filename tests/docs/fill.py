@@ -1,9 +1,10 @@
-"""Fills the marked places of README and docs from the stored tables of runs, and from ratios of their times.
+"""Fills the marked places of README and docs from the stored tables of runs, from ratios of their times and from what their analysis says.
 
     python -m tests.docs.fill
 
 A place is `<!--=name-->text<!--/-->`; its marks are invisible when rendered. `PLACES` says of each name which rows of which
-`results/RUN/table.csv` it shows, and how. All other numbers are written by hand, beside a link to their run or report.
+`results/RUN/table.csv` it shows, and how, or which finding (`tests.docs.analysed`). All other numbers are written by hand, beside a link to
+their run or report.
 """
 
 from __future__ import annotations
@@ -18,11 +19,23 @@ from typing import Any
 import pandas
 
 from bench import numbers
-from bench.analysis.study import Study, study
 from bench.intervals import LEVEL, joint_level
 from bench.reading.families import family_sizes
-from bench.reading.store import read_run
 from bench.reading.timings import ratio_of
+from tests.docs.analysed import (
+    Fillable,
+    cells,
+    effect,
+    equal_training,
+    exponent,
+    fronts,
+    known,
+    lead,
+    lead_over_variant,
+    pays_from,
+    peer_mean,
+    score,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 MARKED = re.compile(r"<!--=([a-z0-9_]+)-->(.*?)<!--/-->")
@@ -79,17 +92,12 @@ class Compared:
 
 def ratio_text(run: str, first: str, second: str) -> str:
     """Write the first cell's time over the second's, with the interval that the run's report gives it."""
-    known = _study(run)
-    num_pairs = max(family_sizes(known.plan).get(cell, 1) for cell in (first, second))
-    found = ratio_of(first, second, known.timings, joint_level(LEVEL, num_pairs))
+    timed = known(run)
+    num_pairs = max(family_sizes(timed.plan).get(cell, 1) for cell in (first, second))
+    found = ratio_of(first, second, timed.timings, joint_level(LEVEL, num_pairs))
     if found is None:
         raise LookupError(f"{run}: {first} and {second} have no rounds in common")
     return numbers.ratio_interval(found)
-
-
-@functools.cache
-def _study(run: str) -> Study:
-    return study(read_run(ROOT / "results" / run))
 
 
 def _row(run: str, where: Mapping[str, Any]) -> pandas.Series[Any]:
@@ -118,10 +126,18 @@ def place(run: str, text: str, **where: Any) -> Place:
 
 SEQ, THREE = "2026-11-27_cpu_sequence_length", "2026-11-27_cpu_three_families"
 INTEL = "2026-11-26_cpu_sequence_length"
-LONG, MIXING = "2026-11-23_cpu_explicit_4097", "2026-11-26_cpu_token_mixing_cost"
+LONG, MIXING = "2026-11-23_cpu_explicit_4097", "2026-11-27_cpu_token_mixing_cost"
 CIFAR_17, CIFAR_65 = "2026-11-20_cpu_cifar10_17", "2026-11-20_cpu_cifar10_65"
+DIGITS, CONTROL = "2026-11-20_cpu_digits", "2026-11-20_cpu_control"
+GATING, WHOLE = "2026-11-25_cpu_spatial_gating", "2026-11-26_cpu_vision_recipe_whole"
+NORMS, PRECISION, SCALE = "2026-11-25_cpu_normalisation", "2026-11-25_cpu_precision", "2026-11-26_cpu_scale"
+PEERS, POSITIONS = "2026-11-23_cpu_peers", "2026-11-26_cpu_positions"
+ATTENTION, MODES = "2026-11-26_cpu_attention", "2026-11-26_cpu_architecture_mode"
+ESCAPE, ESCAPE_IMAGES, ESCAPE_COST = "2026-11-25_cpu_escape", "2026-11-26_cpu_escape_images", "2026-11-27_cpu_escape_cost"
 CIFAR_4M, CIFAR_51M, TREC = "2026-11-26_cpu_cifar10_4m", "2026-11-26_cpu_cifar10_51m_gmlp", "2026-11-24_cpu_trec"
-SHARE, SCORES = "{flops_quadratic_share:percent}", "{accuracy:fraction} | {train_accuracy:value} | {flops:count}"
+SHARE = "{flops_quadratic_share:percent}"
+MEANS = "{gmlp.accuracy:fraction} | {vit.accuracy:fraction} | {transformer.accuracy:fraction}"
+FAMILY_ROWS: Mapping[str, Mapping[str, Any]] = {family: {"model": family} for family in ("gmlp", "vit", "transformer")}
 OURS = "{flops:count} | {peak_memory_bytes:bytes} | 1 | {accuracy:fraction}"
 OTHERS = "{flops:count} | {peak_memory_bytes:bytes} | {ratio:ratio} | {accuracy:fraction}"
 SMALL: Mapping[str, Any] = {"budget": 252e3, "batch_size": 4, "phase": "infer", "engine": "eager"}
@@ -156,6 +172,21 @@ TIMED_MIXERS = {
     },
 }
 """Mixers of token_mixing, by the names of their places."""
+MIXER_ARMS = {
+    "fused": "attention, fused",
+    "explicit": "attention, explicit",
+    "causal": "causal attention",
+    "gating": "spatial gating",
+    "additive": "additive attention",
+    "kernel": "kernel attention, fixed",
+    "window": "window attention, 16",
+    "convolution": "depthwise convolution, 9",
+    "linear": "linear attention",
+    "gru": "GRU",
+    "pooling": "mean pooling",
+    "none": "none",
+}
+"""The variants that they are in its plan."""
 
 
 HOSTS = {
@@ -165,6 +196,35 @@ HOSTS = {
     "xeon": "2026-11-26_cpu_replicate-intel-xeon-processor-6-167-1-amx-c7d188",
 }
 """Runs of the headline, one per type of host."""
+COST, RECALL, COPY, QUESTIONS, IMAGES = "cost against n", "associative recall", "copy from n / 2 tokens away", "questions", "images"
+"""Parts of escape."""
+ESCAPING = {
+    "gating": "spatial gating",
+    "toeplitz": "spatial gating, Toeplitz",
+    "rank_gating": "spatial gating, rank 16",
+    "linear": "linear attention",
+    "state_64": "state space, state 64",
+    "state_16": "state space, state 16",
+    "delta": "gated delta rule",
+    "rank": "low-rank attention, 16",
+    "convolution": "long convolution",
+    "none": "none",
+}
+"""Mixers of escape beside fused attention, by the names of their places."""
+TRAINED = {"attention": "attention, fused", **ESCAPING}
+OF_PEERS = {"gMLP": ("timm", "lucidrains"), "ViT": ("timm", "torchvision", "lucidrains"), "Transformer": ("torch",)}
+PEER_NAMES = {"torch": "torch.nn"}
+FAMILIES = {"gmlp": "gMLP", "transformer": "Transformer"}
+GATES = {
+    "additive": "additive, b = 0",
+    "unsplit": "multiplicative",
+    "linear": "linear, b = 0",
+    "linear_default": "linear, b = 0, W as torch's default",
+    "tiny": "tiny attention, 64",
+    "toeplitz": "Toeplitz W",
+    "identity": "identity",
+}
+"""Variants of spatial_gating, by the names of their places."""
 HEADLINE: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     **{f"fused_{n}": ("{gmlp/fused}", {"match": "shape", "budget": 252e3, "seq_len": n}) for n in (17, 257, 1025, 4097)},
     **{f"explicit_{n}": ("{gmlp/explicit}", {"match": "shape", "budget": 252e3, "seq_len": n}) for n in (17, 257, 1025, 4097)},
@@ -177,7 +237,7 @@ def compared(run: str, text: str, rows: Mapping[str, Mapping[str, Any]] = PAIR, 
     return Compared(run=run, text=text, where=where, rows=rows)
 
 
-PLACES: Mapping[str, Place | Compared] = {
+PLACES: Mapping[str, Fillable] = {
     **{
         f"shape_{n}": compared(SEQ, f"{SIZES} | {THREE_RATIOS}", match="shape", seq_len=n, **SMALL)
         for n in (17, 65, 129, 257, 513, 1025, 2049, 4097)
@@ -204,6 +264,11 @@ PLACES: Mapping[str, Place | Compared] = {
         for n in (17, 65, 257, 513, 1025, 4097)
     },
     **{f"mixer_{name}": place(MIXING, "{ratio:ratio}", seq_len=1024, **where) for name, where in TIMED_MIXERS.items()},
+    **{
+        f"intel_mixer_{name}": place("2026-11-26_cpu_token_mixing_cost", "{ratio:ratio}", seq_len=1024, **TIMED_MIXERS[name])
+        for name in ("explicit", "additive")
+    },
+    **{f"mixer_{name}_exponent": exponent(MIXING, "cost against n", arm) for name, arm in MIXER_ARMS.items()},
     **{
         f"{same}_{n}_result": compared(run, f"{SIZES} | {{gmlp/fused}} | {{gmlp/explicit}}", match=same, seq_len=n, **budget)
         for same, n, run, budget in (
@@ -234,6 +299,116 @@ PLACES: Mapping[str, Place | Compared] = {
         )
         for n in (196, 1024)
     },
+    **{
+        f"cost_{name}": cells(
+            *(effect(ESCAPE_COST, COST, arm, measure="latency_ms", seq_len=n) for n in (64, 256, 1024, 4096, 16384)),
+            pays_from(ESCAPE_COST, COST, arm),
+        )
+        for name, arm in ESCAPING.items()
+    },
+    **{f"pays_{name}": pays_from(ESCAPE_COST, COST, ESCAPING[name]) for name in ("linear", "toeplitz", "state_64", "delta")},
+    **{
+        f"cost_{name}_16384": effect(ESCAPE_COST, COST, ESCAPING[name], measure="latency_ms", seq_len=16384)
+        for name in ("gating", "toeplitz")
+    },
+    **{
+        f"lost_{name}": cells(*(score(ESCAPE, part, arm, n) for part in (RECALL, COPY) for n in (64, 256))) for name, arm in TRAINED.items()
+    },
+    **{
+        f"read_{name}": cells(score(ESCAPE, QUESTIONS, arm, 32), *(score(ESCAPE_IMAGES, IMAGES, arm, n) for n in (64, 256)))
+        for name, arm in (TRAINED | FAMILIES).items()
+    },
+    **{f"front_images_{n}": fronts(ESCAPE_IMAGES, IMAGES, n) for n in (64, 256)},
+    **{f"front_recall_{n}": fronts(ESCAPE, RECALL, n) for n in (64, 256)},
+    **{f"front_copy_{n}": fronts(ESCAPE, COPY, n) for n in (64, 256)},
+    "front_questions": fronts(ESCAPE, QUESTIONS, 32),
+    **{
+        f"three_{name}": cells(
+            compared(run, MEANS, FAMILY_ROWS, **where), *(lead(run, "gmlp", rival, **where) for rival in ("vit", "transformer"))
+        )
+        for name, run, where in (
+            ("4m", CIFAR_4M, {}),
+            ("digits_105k", DIGITS, {"budget": 105e3}),
+            ("digits_300k", DIGITS, {"budget": 300e3}),
+            ("digits_1m", DIGITS, {"budget": 1e6}),
+            ("trec", TREC, {}),
+            ("105k_17", CIFAR_17, {"budget": 105e3}),
+            ("300k_17", CIFAR_17, {"budget": 300e3}),
+            ("105k_65", CIFAR_65, {"budget": 105e3}),
+        )
+    },
+    "three_300k": cells(
+        compared(PRECISION, MEANS, FAMILY_ROWS, train_precision="fp32"),
+        *(lead_over_variant(PRECISION, "photographs", f"{family}, fp32") for family in ("ViT", "Transformer")),
+    ),
+    **{f"lead_4m_{rival}": lead(CIFAR_4M, "gmlp", rival) for rival in ("vit", "transformer")},
+    "lead_300k_vit": lead_over_variant(PRECISION, "photographs", "ViT, fp32"),
+    "lead_4m_attention": lead(CIFAR_4M, "transformer", "vit"),
+    "lead_control": lead(CONTROL, "gmlp+pool=mean", "gmlp+gating=identity+pool=mean"),
+    **{
+        f"equal_{name}": equal_training(run, f"gMLP - {rival}", where)
+        for name, run, rival, where in (
+            ("300k_17", CIFAR_17, "ViT", "cifar10, n = 17, 300 k"),
+            ("105k_17", CIFAR_17, "ViT", "cifar10, n = 17, 105 k"),
+            ("105k_65", CIFAR_65, "ViT", "cifar10, n = 65, 105 k"),
+            ("4m_vit", CIFAR_4M, "ViT", "cifar10, n = 17, 4 M"),
+            ("4m_transformer", CIFAR_4M, "Transformer", "cifar10, n = 17, 4 M"),
+        )
+    },
+    **{f"gate_{name}": effect(GATING, "photographs", arm) for name, arm in GATES.items()},
+    **{f"mixing_{part}": lead_over_variant(GATING, part, "identity") for part in ("photographs", "digits")},
+    **{
+        f"whole_{name}": effect(WHOLE, "the whole training set", arm, against=against)
+        for name, arm, against in (
+            ("flip", "crop and flip", ""),
+            ("stem", "convolutional stem", ""),
+            ("teacher", "full recipe", "convolutional stem, crop and flip"),
+        )
+    },
+    **{
+        f"norm_{name}": effect(NORMS, part, arm)
+        for name, part, arm in (
+            ("2_post_low", "2 blocks", "post-norm, low rate"),
+            ("2_pre_low", "2 blocks", "pre-norm, low rate"),
+            ("8_post_high", "8 blocks", "post-norm, high rate"),
+            ("8_none", "8 blocks", "no residual"),
+            ("batch", "kind of norm and activation", "BatchNorm, GELU"),
+            ("batch_relu", "kind of norm and activation", "BatchNorm, ReLU"),
+        )
+    },
+    **{f"positions_{kind}": effect(POSITIONS, "digits", f"attention, {kind}") for kind in ("learned", "sinusoidal")},
+    **{
+        f"bf16_{name}": effect(PRECISION, "photographs", f"{arm}, bf16", against=f"{arm}, fp32")
+        for name, arm in {"gmlp": "gMLP", "vit": "ViT", "transformer": "Transformer"}.items()
+    },
+    **{
+        f"kernel_{name}": effect(ATTENTION, part, arm, against=against, measure="latency_ms", seq_len=1024)
+        for name, part, arm, against in (
+            ("explicit", "backends", "explicit", ""),
+            ("flash", "backends", "flash", ""),
+            ("mask", "masks", "a mask per sample", ""),
+            ("causal", "masks", "causal flag", ""),
+            ("query", "masks", "a mask per query", ""),
+            ("query_causal", "masks", "a mask per query", "causal flag"),
+        )
+    },
+    **{
+        f"depth_{name}": effect(SCALE, "depth at fixed parameters", arm, model=model)
+        for name, arm, model in (("gmlp", "1 block", "gmlp"), ("transformer", "8 blocks", "transformer"))
+    },
+    **{f"peers_{family.lower()}": cells(*(peer_mean(PEERS, f"{family}, {phase}") for phase in ("infer", "train"))) for family in OF_PEERS},
+    **{
+        f"engine_{family.lower()}_{phase}_{peer}": cells(
+            *(peer_mean(PEERS, f"{family}, {phase}", PEER_NAMES.get(peer, peer), kind) for kind in ("both eager", "both onednn"))
+        )
+        for family, peers in OF_PEERS.items()
+        for phase in ("infer", "train")
+        for peer in peers
+    },
+    **{
+        f"mode_{name}": effect(MODES, COST, arm, measure="latency_ms", seq_len=512)
+        for name, arm in {"encoder": "encoder", "decoder": "decoder", "recurrent": "recurrent, Bahdanau"}.items()
+    },
     "share_vit": place(SEQ, SHARE, model="vit", attention="auto", **LONGEST),
     "share_gmlp": place(SEQ, SHARE, model="gmlp", **LONGEST),
     "share_vit_5m": place(SEQ, SHARE, model="vit", attention="auto", match="params", **EQUAL),
@@ -246,22 +421,7 @@ PLACES: Mapping[str, Place | Compared] = {
     "families_gmlp_257": place(THREE, OTHERS, model="gmlp", seq_len=257),
     "families_vit_257": place(THREE, OURS, model="vit", seq_len=257),
     "families_transformer_257": place(THREE, OTHERS, model="transformer", seq_len=257),
-    "cifar_gmlp_105k_17": place(CIFAR_17, SCORES, model="gmlp", budget=105e3),
-    "cifar_vit_105k_17": place(CIFAR_17, SCORES, model="vit", budget=105e3),
-    "cifar_transformer_105k_17": place(CIFAR_17, SCORES, model="transformer", budget=105e3),
-    "cifar_gmlp_300k_17": place(CIFAR_17, SCORES, model="gmlp", budget=300e3),
-    "cifar_vit_300k_17": place(CIFAR_17, SCORES, model="vit", budget=300e3),
-    "cifar_transformer_300k_17": place(CIFAR_17, SCORES, model="transformer", budget=300e3),
-    "cifar_gmlp_105k_65": place(CIFAR_65, SCORES, model="gmlp", budget=105e3),
-    "cifar_vit_105k_65": place(CIFAR_65, SCORES, model="vit", budget=105e3),
-    "cifar_transformer_105k_65": place(CIFAR_65, SCORES, model="transformer", budget=105e3),
-    "cifar_gmlp_4m": place(CIFAR_4M, "{accuracy:fraction}", model="gmlp"),
-    "cifar_vit_4m": place(CIFAR_4M, "{accuracy:fraction}", model="vit"),
-    "cifar_transformer_4m": place(CIFAR_4M, "{accuracy:fraction}", model="transformer"),
     "cifar_gmlp_51m": place(CIFAR_51M, "{accuracy:fraction}", model="gmlp"),
-    "trec_gmlp": place(TREC, "{params:exact} | {accuracy:fraction} | {train_accuracy:value}", model="gmlp"),
-    "trec_vit": place(TREC, "{params:exact} | {accuracy:fraction} | {train_accuracy:value}", model="vit"),
-    "trec_transformer": place(TREC, "{params:exact} | {accuracy:fraction} | {train_accuracy:value}", model="transformer"),
 }
 
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.docs.fill import PLACES, ROOT, SCORES, filled, pages, place
+from tests.docs.fill import PLACES, ROOT, filled, pages, place
 
 OPENING = re.compile(r"<!--=(\w+)-->")
 
@@ -31,7 +31,7 @@ def test_an_unknown_place_and_an_unclear_row_are_errors() -> None:
     with pytest.raises(KeyError, match="nothing"):
         filled("It took <!--=nothing-->1.2<!--/--> s.")
     with pytest.raises(LookupError, match="2 rows with"):
-        place("2026-11-20_cpu_cifar10_17", SCORES, model="vit").filled()
+        place("2026-11-20_cpu_cifar10_17", "{accuracy:fraction}", model="vit").filled()
 
 
 def test_no_page_rests_on_a_superseded_run() -> None:
