@@ -154,6 +154,13 @@ def test_the_search_leads_from_any_page_to_headings_texts_and_runs(browser: Chro
     assert requests_outside(browser) == []
 
 
+def test_what_holds_is_found_before_what_was_tried_once(browser: Chrome, whole: Path) -> None:
+    show(browser, whole / INDEX)
+    pages = [found.partition(" · ")[0] for found in search(browser, "linear attention")]
+    assert "Log" not in pages[:5]
+    assert "Log" in [found.partition(" · ")[0] for found in search(browser, "linear attention no line")]
+
+
 def test_the_search_is_moved_through_by_keyboard(browser: Chrome, site: Path) -> None:
     show(browser, site / INDEX)
     assert len(search(browser, "method")) > 1

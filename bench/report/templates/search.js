@@ -4,6 +4,7 @@
   const MAX_SHOWN = 30;
   const BEFORE = 60; // letters of an excerpt before the first word
   const LETTERS = 220;
+  const PAST = /^docs\/(log|decisions)/;
   const root = new URL(".", document.currentScript.src);
   const box = document.querySelector("search");
   const [input, status, list] = ["input", ".shown", ".found"].map((part) => box.querySelector(part));
@@ -22,10 +23,10 @@
     return { address, page, heading, text, title, low: `${title} ${page} ${text}`.toLowerCase() };
   }
 
-  // Words of the title weigh most; then all words in a row; then one that begins as asked for.
+  // Words of the title weigh most; then all words in a row; then one that begins as asked for. What was tried and decided once comes after what holds.
   function score(part, words) {
     if (!words.every((word) => part.low.includes(word))) return 0;
-    return words.reduce((sum, word) => sum + 4 * part.title.includes(word) + part.low.includes(` ${word}`), 1 + 3 * part.low.includes(words.join(" ")));
+    return (PAST.test(part.address) ? 0.5 : 1) * words.reduce((sum, word) => sum + 4 * part.title.includes(word) + part.low.includes(` ${word}`), 1 + 3 * part.low.includes(words.join(" ")));
   }
 
   function excerpt(text, word) {
