@@ -26,7 +26,7 @@
   // Words of the title weigh most; then all words in a row; then one that begins as asked for. What was tried and decided once comes after what holds.
   function score(part, words) {
     if (!words.every((word) => part.low.includes(word))) return 0;
-    return (PAST.test(part.address) ? 0.5 : 1) * words.reduce((sum, word) => sum + 4 * part.title.includes(word) + part.low.includes(` ${word}`), 1 + 3 * part.low.includes(words.join(" ")));
+    return (PAST.test(part.address) ? 0.25 : 1) * words.reduce((sum, word) => sum + 4 * part.title.includes(word) + part.low.includes(` ${word}`), 1 + 3 * part.low.includes(words.join(" ")));
   }
 
   function excerpt(text, word) {
