@@ -118,16 +118,16 @@ def _grew(found: Sequence[FlopsGrowth]) -> str:
     first, *_ = found
     texts = [
         f"{numbers.significant(growth.times)}× in {spell_out_model(growth.model)} "
-        f"({numbers.percent(growth.share)}{'' if i else f' of them n² at {growth.longest}'}{_narrower(growth)})"
+        f"({numbers.percent(growth.share)}{'' if i else f' of them n² at {growth.longest}'}{_narrower(growth, is_first=not i)})"
         for i, growth in enumerate(gate_and_attention(found) or found[:2])
     ]
     factor = numbers.significant(first.longest / first.shortest, 2)
     return f"From n = {first.shortest} to {first.longest} ({factor}×), FLOPs per sample grow {join_names(texts)}."
 
 
-def _narrower(growth: FlopsGrowth) -> str:
+def _narrower(growth: FlopsGrowth, *, is_first: bool) -> str:
     start, end = growth.widths
-    return f", though its width falls from {start} to {end}" if end < start else ""
+    return f", {'though its width falls ' if is_first else 'width '}from {start} to {end}" if end < start else ""
 
 
 def _means(found: Sequence[FlopsGrowth], *, with_shares: bool) -> str:
