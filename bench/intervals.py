@@ -206,7 +206,7 @@ def percentile(samples: Sequence[float], share: float) -> float:
 
 
 @functools.cache
-def t_quantile(level: float, degrees_of_freedom: int) -> float:
+def t_quantile(level: float, degrees_of_freedom: float) -> float:
     """Return the two-sided quantile of Student's t at this level."""
     from scipy.special import stdtrit  # importing scipy.stats would take a second
 

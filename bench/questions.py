@@ -130,7 +130,7 @@ class Finding:
 
 
 OWN_SPREADS = "each pair's own variances, degrees of freedom by Satterthwaite"
-"""How the spread over seeds is estimated; plans of before 2026-11-28 pooled it."""
+"""How the spread over seeds is estimated; plans until 2026-11-27 pooled it."""
 
 ONE_INTERVAL = (
     "seeds unpaired, test items paired, rounds paired; variances of seeds and items add; Student's t, degrees of freedom by Satterthwaite; "

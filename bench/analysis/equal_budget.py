@@ -209,6 +209,5 @@ def paired_half_width(first: Scores, second: Scores, level: float) -> float:
     """
     if len(first) < 2:
         return math.inf
-    return (
-        half_width([(float((first - second).var(ddof=1)) / len(first), len(first) - 1)], level) or math.inf
-    )  # equal differences are an accident of few validation items
+    half = half_width([(float((first - second).var(ddof=1)) / len(first), len(first) - 1)], level)
+    return half or math.inf  # equal differences are an accident of few validation items

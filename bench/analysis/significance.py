@@ -17,7 +17,7 @@ import numpy as np
 import pandas
 from numpy.typing import NDArray
 
-from bench.intervals import LEVEL, Interval, joint_level
+from bench.intervals import LEVEL, Interval, joint_level, t_quantile
 from bench.spec import RequestError
 from bench.tasks._info import info_of
 
@@ -269,13 +269,11 @@ def _seed_parts(first: Scores, second: Scores) -> Parts:
 
 def half_width(parts: Parts, level: float = LEVEL) -> float:
     """Return half the interval of an estimate whose variance is the sum of independent `parts`; degrees of freedom by Satterthwaite (1946)."""
-    from scipy import special
-
     variance = float(sum(part for part, _ in parts))
     if not variance:
         return 0.0
     freedom = variance**2 / sum(part**2 / degrees for part, degrees in parts)
-    return float(special.stdtrit(freedom, 0.5 + level / 2)) * math.sqrt(variance)
+    return t_quantile(level, freedom) * math.sqrt(variance)
 
 
 def _t_difference(scores: tuple[Scores, Scores], parts: Parts, *, method: str, over_seeds: bool, level: float) -> ScoreDifference:

@@ -129,7 +129,7 @@ def _caption(study: Study, effects: Sequence[Effect], num_rows: int) -> str:
     by = f"{100 * margin:g} {'points' if effects[0].measure.in_points else '%'}"
     return (
         f"{f'At {places}, a' if places else 'A'}gainst {baselines}{cut}. "
-        f"Bars are 95 % intervals for all effects together; grey: not significant{f'; band: equal within {by}' if margin else ''}."
+        f"Bars are 95 % intervals, together for the variants at one place; grey: not significant{f'; band: equal within {by}' if margin else ''}."
     )
 
 

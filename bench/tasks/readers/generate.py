@@ -22,7 +22,7 @@ from models.layers.options import Option
 Array = NDArray[Any]
 ITEMS_OPTIONS = (Option("items", 20_000, low=1), Option("test_items", 2_000, low=1), Option("seed", 0))
 SOLVED_AT = 0.99
-"""The share of right answers from which a training has solved a generated task; trainings end near 1 or near chance."""
+"""The share of right answers from which a training has solved a generated task."""
 MIN_VARIETY = 2
 """Minimum ratio of different items to drawn items.
 
