@@ -5,6 +5,7 @@ A command checks its request before it imports torch.
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import os
@@ -178,7 +179,7 @@ def describe(request: Request, options: Options, model: Annotated[str, argument(
         console_views.show_description(data)
 
 
-@command(LOOK_UP, "bench list families", "list")
+@command(LOOK_UP, "bench list tasks", "list")
 def list_(
     options: Options,
     kind: Annotated[str, argument(f"One of: {', '.join(LIST_KINDS)} (default: all).", "KIND", completing(lambda: LIST_KINDS))] = "",
@@ -269,7 +270,7 @@ def report(options: Options, runs: Runs) -> None:
 def index(folder: Folder = RESULTS) -> None:
     """List the runs of a folder in its README.md.
 
-    Shows question, answer and host of each run, and whether a later run supersedes it (notes.json).
+    Shows question, answer and host of each run, and whether it is complete.
     """
     from bench.report.result_index import write_index
 
@@ -349,12 +350,14 @@ def pool(options: Options, runs: Annotated[list[Path], argument("Folders of runs
     from bench.analysis.pool import pool_runs
     from bench.files import writing
     from bench.reading.store import read_run, report_folder
-    from bench.report.pool import show, write_pool
+    from bench.report.pool import require_same_runs, show, write_pool
 
     stored = [read_run(folder) for folder in runs]
     found = pool_runs(stored)
     usual = report_folder(stored[0].folder)
     target = options.out or usual.with_name(f"{usual.name}_pool")
+    if not options.out:
+        require_same_runs(found, target)
     show(found, options.json)
     with writing(target):
         write_pool(found, target)
@@ -448,8 +451,13 @@ def _run_command(arguments: list[str] | None) -> int:
         if type(wrong).__name__ == "NoArgsIsHelpError":
             sys.stderr.write(wrong.format_message() + "\n")
             return EXIT_WRONG
+        typed, known = (
+            (getattr(wrong, "option_name", ""), getattr(wrong, "possibilities", None) or []) if named else (words[0], group.commands)
+        )
+        near = difflib.get_close_matches(typed, known, n=1, cutoff=0.75)
         example = named and group.commands[words[0]].epilog.removeprefix("Example: ")
-        console.error(" ".join(wrong.format_message().split()), f"try {example}, or {see}" if example else see)
+        guess = f"did you mean {near[0]}? " if near else f"try {example}, or " if example else ""
+        console.error(" ".join(wrong.format_message().partition(" (Possible")[0].partition(" Did you mean")[0].split()), guess + see)
         return EXIT_WRONG
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED

@@ -30,12 +30,11 @@ FILES = {
 
 
 def plant(folder: Path) -> Path:
-    """A repository with three runs: a superseded one, one of like host and newer code, one of another host and a longer n."""
+    """A repository with three runs: an older one, one of like host and newer code, one of another host and a longer n."""
     results = plant_pages(folder) / "results"
     stored(results / OLD, planned(seq="17,65", metrics=METRICS), 1, work_version="w0")
     stored(results / NEW, planned(seq="17,65", metrics=METRICS), 2)
     stored(results / OTHER, planned(seq="257", metrics=METRICS), 3, cpu_type="zen 3")
-    note(results, superseded_by=NEW, why="older code")
     return folder
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import html
 import inspect
 import os
@@ -51,12 +50,11 @@ REQUESTS = st.fixed_dictionaries(
         "quick": st.booleans(),
         "profile": st.booleans(),
         "seed": st.integers(0, 5),
-        "width": st.none(),
     },
 )
 
 
-@given(request=REQUESTS.filter(lambda request: "width" not in request))
+@given(request=REQUESTS)
 @settings(max_examples=8)
 def test_keywords_and_flags_make_equal_plans(request: dict[str, Any]) -> None:
     texts = {name: ",".join(map(str, value)) if isinstance(value, list) else str(value) for name, value in request.items()}
@@ -74,7 +72,6 @@ def test_keywords_and_flags_make_equal_plans(request: dict[str, Any]) -> None:
     ("value", "text"),
     [
         ("17,65", "17,65"),
-        ((17, 65), "17,65"),
         (range(17, 20), "17,18,19"),
         (pandas.Series([17, 65]), "17,65"),
         (17.0, "17"),
@@ -93,18 +90,11 @@ def test_a_mapping_is_a_recipe() -> None:
     ("request_", "message", "hint"),
     [
         ({"seq": 17}, "models= is missing", 'try models="gmlp,vit" seq=[17, 65, 257]'),
-        ({"models": "glmp", "seq": 17}, "unknown model 'glmp'", "did you mean gmlp?"),
         ({"models": "vit", "seq": 1}, "seq=: '1' is not a whole number between 2", "help(bench.plan)"),
         ({"models": "vit", "sequence": 17}, "there is no sequence=", "did you mean seq=?"),
         ({"models": "vit", "seq": 17, "quick": 1}, "quick=: a switch is True or False, not 1", ""),
         ({"models": "vit", "seq": object()}, "seq= must be text, a number or a list of these, not object", ""),
-        (
-            {"models": "vit", "seq": 17, "batch": 8, "batch_tokens": 64},
-            "batch= and batch_tokens= both set",
-            "leave batch= or batch_tokens= out",
-        ),
         ({"models": "vit", "seq": 17, "seeds": 2}, "seeds= needs the metric accuracy", "add accuracy to metrics=, or leave seeds= out"),
-        ({"models": "gmlp,vit", "seq": 513}, "no two configurations are left", "try depth=3"),
     ],
 )
 def test_an_error_is_a_value_error_that_names_keywords(request_: dict[str, Any], message: str, hint: str) -> None:
@@ -120,9 +110,7 @@ def test_an_error_is_a_value_error_that_names_keywords(request_: dict[str, Any],
     [
         (lambda: bench.load(3), "a run is its folder"),
         (lambda: bench.compare(), "compare needs the folder of a run"),
-        (lambda: bench.compare([]), "a run is its folder"),
         (lambda: bench.plan("gmlp"), "plan takes keywords alone, not 'gmlp'"),
-        (lambda: bench.plan(models="gmlp", seq=b"17"), "seq= must be text, a number or a list of these"),
     ],
 )
 def test_what_no_shell_can_say_is_refused(call: Callable[[], object], says: str) -> None:
@@ -143,10 +131,7 @@ def test_a_plan_holds_sizes_skipped_combinations_and_times() -> None:
     assert (found.table["flops"] > 0).all()
     assert list(found.skipped["seq_len"]) == [2049]
     assert found.estimated_s > 0 == found.estimated_training_s
-    assert repr(found).startswith("PlanResult(")
     assert "exceed the budget" in found._repr_html_()
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        found.estimated_s = 1.0  # type: ignore[misc]
 
 
 def test_a_call_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -245,10 +230,6 @@ def test_a_comparison_is_that_of_the_command_line(tmp_path: Path) -> None:
     assert "<svg" in found._repr_html_()
     with pytest.raises(bench.RequestError, match="x= 'cost' is not one of: params"):
         bench.compare(TRAINED, x="cost")
-    with pytest.raises(bench.RequestError, match="no run folder at"):
-        bench.compare(tmp_path / "nothing")
-    with pytest.raises(bench.RequestError, match="is named twice"):
-        bench.compare(TRAINED, TRAINED)
     assert not list(tmp_path.iterdir())
     bench.compare(TRAINED, out=tmp_path)
     assert {path.suffix for path in tmp_path.rglob("*.*")} == {".md", ".svg"}
@@ -262,8 +243,6 @@ def test_a_diff_is_that_of_the_command_line(tmp_path: Path) -> None:
     assert "<table" in found._repr_html_()
     with pytest.raises(bench.RequestError, match="fail_if= cannot read 'fast'"):
         bench.diff(TIMED, again, fail_if="fast")
-    with pytest.raises(bench.RequestError, match="is named twice"):
-        bench.diff(TIMED, TIMED / ".." / TIMED.name)
 
 
 def test_a_result_shows_answer_table_and_first_figure(tmp_path: Path) -> None:
@@ -272,7 +251,6 @@ def test_a_result_shows_answer_table_and_first_figure(tmp_path: Path) -> None:
     text = found._repr_html_()
     assert text.count("<svg") == 1 <= len(found.figures) <= figures.MAX_FIGURES
     assert text.count("<table") == 1
-    assert repr(found).startswith("RunResult(")
     assert len(repr(found)) < 600
 
 
@@ -303,8 +281,3 @@ def test_importing_stays_light_until_a_request_is_right() -> None:
         "assert callable(bench.run) and callable(bench.plan)\n"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
-
-
-def test_what_the_package_lacks_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'measure_all'"):
-        _ = bench.measure_all

@@ -36,12 +36,6 @@ def printed(
     return lines
 
 
-def test_a_table_that_fits_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [("gmlp", "17", "measured"), ("vit", "17", "measured")]
-    lines = printed(capsys, ("model", "n", "status"), rows, (False, True, False))
-    assert [line.split() for line in lines] == [["model", "n", "status"], *map(list, rows)]
-
-
 def test_long_texts_wrap_and_nothing_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(capsys, ("model", "n", "reason"), [(name, "17", f"{name[0]} {LONG}") for name in MODELS], (False, True, False))
     assert sum(line.count("words") for line in lines) == len(MODELS) * LONG.count("words")

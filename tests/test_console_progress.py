@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import pytest
 
 from bench.console_progress import JobProgress
-from bench.planning.build import build_plan
 from bench.planning.jobs import jobs
-from bench.spec import Job, Outcome, Plan, Recipe, Settings
+from bench.spec import Job, Outcome, Plan
 from tests.fake_executor import measured, recorded
-from tests.requested import parse_request
+from tests.running.small_plan import small_plan
 
 
-def planned(**flags: Any) -> Plan:
-    wanted = {"models": "gmlp,vit", "seq": "17", "width": "16", "depth": "1", "batch": "1", "metrics": "params,latency", **flags}
-    return build_plan(parse_request(**wanted), settings=Settings(rounds=3), recipe=Recipe(), device="cpu")
+def planned(**flags: str) -> Plan:
+    return small_plan(**{"models": "gmlp,vit", "metrics": "params,latency", **flags})
 
 
 def outcome_of(job: Job) -> Outcome:
@@ -72,12 +69,3 @@ def test_a_failure_is_shown_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     progress = JobProgress(found)
     progress.finished(first, Outcome(status="failed", reason="planted [red]"), left_s=1.0)
     assert capsys.readouterr().err.strip() == "gmlp n=17: params, round 1: failed: planted [red]"
-
-
-def test_progress_off_a_terminal_says_about_how_long(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench.console_progress.PLAIN_REPORT_S", -1.0)
-    first, *_ = found = jobs(planned())
-    progress = JobProgress(found)
-    progress.starting(first)
-    progress.finished(first, outcome_of(first), left_s=95.0)
-    assert capsys.readouterr().err.splitlines() == [f"1 of {len(found)} jobs, about 95 s left"]

@@ -18,14 +18,13 @@ from hypothesis import strategies as st
 
 from bench import catalog, cli, console
 from bench.commands import run as commands_run
-from bench.planning.build import build_plan
 from bench.planning.fields import flags_of
 from bench.planning.request import Request
 from bench.reading.store import RECORDS, read_run
 from bench.running.runner import execute
-from bench.spec import DEVICES, Recipe, Settings
+from bench.spec import DEVICES
 from tests.fake_executor import Silent
-from tests.requested import parse_request
+from tests.running.small_plan import small_plan
 
 NUM_EXAMPLES = int(os.environ.get("BENCH_FUZZ", "60"))
 FLAGS = sorted("--" + name.replace("_", "-") for name in flags_of(Request) if name not in ("data_root", "download"))
@@ -70,9 +69,7 @@ def command_lines(draw: st.DrawFn) -> list[str]:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run, and a run with a spoilt record."""
     folder = tmp_path_factory.mktemp("runs")
-    request = parse_request(models="vit,gmlp", seq="17", width="8", depth="1", metrics="params")
-    plan = build_plan(request, settings=Settings(), recipe=Recipe(), device="cpu")
-    execute(plan, folder / "mine", Silent(), executor="inline")
+    execute(small_plan(models="vit,gmlp", metrics="params"), folder / "mine", Silent(), executor="inline")
     shutil.copytree(folder / "mine", folder / "spoilt")
     (folder / "spoilt" / RECORDS).write_bytes(b"spoilt\n")
     return folder

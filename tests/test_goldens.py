@@ -21,33 +21,34 @@ from bench.spec import ModelSpec
 from models.layers.shape import Interface, Shape
 
 GOLDENS = Path(__file__).parent / "data" / "goldens.json"
-ALL = "gmlp,vit,transformer"
-REQUESTS: dict[str, dict[str, Any]] = {
-    "three families": {"models": ALL, "seq": "17,65,257", "params": "250k,1M"},
-    "canonical": {"models": ALL, "seq": "17,65,257", "params": "300k", "depth": "2"},
-    "matched FLOPs": {"models": ALL, "seq": "17,65", "params": "1M", "match": "flops"},
-    "one shape": {"models": ALL, "seq": "17,257,1025", "params": "1M", "match": "shape"},
-    "sizes outright": {"models": "gmlp,vit", "seq": "65", "width": "64", "depth": "3", "heads": "2", "ffn_width": "256"},
-    "a budget at a width": {"models": ALL, "seq": "17,65", "params": "150k", "width": "64", "depth": "3"},
-    "budget of the blocks": {"models": ALL, "seq": "65", "params": "600k", "budget_scope": "blocks"},
-    "published": {"models": "gmlp-s,deit-s", "batch": "1"},
-    "options": {"models": "gmlp+pool=mean+spatial_heads=4,vit+pool=mean", "seq": "64", "params": "500k"},
-    "mixers": {"models": "metaformer+mixer=gru,metaformer+mixer=attention:causal=true", "seq": "16", "width": "48", "depth": "4"},
-    "workloads": {"models": ALL, "seq": "65", "params": "600k", "phase": "infer,train", "dtype": "fp32,bf16", "attention": "auto,math"},
-    "engines": {"models": "gmlp", "seq": "65", "params": "600k", "engine": "eager,compile+mode=default"},
-    "tokens per batch": {"models": "vit", "seq": "17,65,257", "params": "600k", "batch_tokens": "4096"},
-    "tokens": {"models": ALL, "seq": "64", "params": "600k", "input": "tokens"},
-    "digits": {"models": ALL, "seq": "17", "params": "300k", "task": "digits", "metrics": "params,accuracy", "seeds": "2"},
-    "copy": {"models": ALL, "seq": "64", "params": "200k", "depth": "4", "task": "copy", "metrics": "params,accuracy"},
-    "a recipe": {"models": "vit", "seq": "17", "params": "300k", "task": "digits", "metrics": "accuracy", "recipe": "epochs=3,dropout=0.1"},
-    "trials": {"models": "vit", "seq": "17", "params": "300k", "task": "digits", "metrics": "accuracy", "lr_trials": "3"},
+REQUESTS = {
+    "three families": "models=gmlp,vit,transformer seq=17,65,257 params=250k,1M",
+    "canonical": "models=gmlp,vit,transformer seq=17,65,257 params=300k depth=2",
+    "matched FLOPs": "models=gmlp,vit,transformer seq=17,65 params=1M match=flops",
+    "one shape": "models=gmlp,vit,transformer seq=17,257,1025 params=1M match=shape",
+    "sizes outright": "models=gmlp,vit seq=65 width=64 depth=3 heads=2 ffn_width=256",
+    "a budget at a width": "models=gmlp,vit,transformer seq=17,65 params=150k width=64 depth=3",
+    "budget of the blocks": "models=gmlp,vit,transformer seq=65 params=600k budget_scope=blocks",
+    "published": "models=gmlp-s,deit-s batch=1",
+    "options": "models=gmlp+pool=mean+spatial_heads=4,vit+pool=mean seq=64 params=500k",
+    "mixers": "models=metaformer+mixer=gru,metaformer+mixer=attention:causal=true seq=16 width=48 depth=4",
+    "workloads": "models=gmlp,vit,transformer seq=65 params=600k phase=infer,train dtype=fp32,bf16 attention=auto,math",
+    "engines": "models=gmlp seq=65 params=600k engine=eager,compile+mode=default",
+    "tokens per batch": "models=vit seq=17,65,257 params=600k batch_tokens=4096",
+    "tokens": "models=gmlp,vit,transformer seq=64 params=600k input=tokens",
+    "digits": "models=gmlp,vit,transformer seq=17 params=300k task=digits metrics=params,accuracy seeds=2",
+    "copy": "models=gmlp,vit,transformer seq=64 params=200k depth=4 task=copy metrics=params,accuracy",
+    "a recipe": "models=vit seq=17 params=300k task=digits metrics=accuracy recipe=epochs=3,dropout=0.1",
+    "trials": "models=vit seq=17 params=300k task=digits metrics=accuracy lr_trials=3",
 }
+"""By name: the flags and their texts."""
 SEQUENCES = ("encoder_decoder", "recurrent_attention")
 FAMILIES = ("gmlp", "vit", "transformer", "metaformer", *SEQUENCES)
 
 
 def planned(name: str) -> dict[str, Any]:
-    plan = plan_of(read(Request, {"device": "cpu", **REQUESTS[name]}))
+    flags = dict(word.split("=", 1) for word in REQUESTS[name].split())
+    plan = plan_of(read(Request, {"device": "cpu", **flags}))
     return {"plan": plan.plan_id, "cells": [p.cell.cell_id for p in plan.cells], "skipped": [s.reason for s in plan.skipped]}
 
 

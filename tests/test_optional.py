@@ -17,15 +17,14 @@ from tests.specimens import ROOT, run_bench
 
 OPTIONAL = tuple("fvcore g_mlp_pytorch pynvml ray sklearn timm tokenizers transformers vit_pytorch".split())
 UNTRAINED = ROOT / "results" / "2026-11-20_cpu_published_pairs"
-TINY = ("--models", "gmlp,vit", "--seq", "17", "--params", "60k", "--depth", "1")
-OUTRIGHT = ("--seq", "17", "--width", "32", "--depth", "1", "--heads", "2", "--ffn-width", "64")
-VIT = ("--models", "vit", *OUTRIGHT)
+TINY = "--models gmlp,vit --seq 17 --params 60k --depth 1"
+OUTRIGHT = "--seq 17 --width 32 --depth 1 --heads 2 --ffn-width 64"
 CHECKS = """
 import json, sys
 from bench import cli
 for command in json.loads(sys.argv[1]):
     try:
-        cli.main(command)
+        cli.main(command.split())
     except SystemExit as ended:
         if ended.code:
             sys.exit(f"{command} ended with {ended.code}")
@@ -45,14 +44,14 @@ def test_planning_and_reading_need_no_optional_package(tmp_path: Path) -> None:
     variables = {**os.environ, "PYTHONPATH": path_without(tmp_path, OPTIONAL)}
     assert subprocess.check_output([sys.executable, "-c", probe], env=variables, text=True).strip() == "[]"
     commands = [
-        ["--help"],
-        ["list", "families"],
-        ["list", "tasks"],
-        ["plan", *TINY, "--metrics", "params,flops,latency"],
-        ["describe", "gmlp-s"],
-        ["check", run],
-        ["diff", run, copy],
-        ["report", run],
+        "--help",
+        "list families",
+        "list tasks",
+        f"plan {TINY} --metrics params,flops,latency",
+        "describe gmlp-s",
+        f"check {run}",
+        f"diff {run} {copy}",
+        f"report {run}",
     ]
     done = subprocess.run(
         [sys.executable, "-c", CHECKS, json.dumps(commands)],
@@ -69,39 +68,35 @@ def test_planning_and_reading_need_no_optional_package(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_does_not_need_fvcore(tmp_path: Path) -> None:
-    request = (*TINY, "--metrics", "params,flops,latency", "--rounds", "2", "--quick", "--out", "mine", "--json")
-    ran = run_bench(ROOT, tmp_path, "run", *request, variables={"PYTHONPATH": path_without(tmp_path, ("fvcore",))})
+    request = f"run {TINY} --metrics params,flops,latency --rounds 2 --quick --out mine --json"
+    ran = run_bench(ROOT, tmp_path, *request.split(), variables={"PYTHONPATH": path_without(tmp_path, ("fvcore",))})
     assert ran.returncode == 0, ran.stderr
     assert "Traceback" not in ran.stderr
     rows = json.loads(ran.stdout)["rows"]
     assert [row["status"] for row in rows] == ["measured", "measured"]
     assert {(row["flops_counted_by"], row["flops_fvcore"], row["flops_agree"]) for row in rows} == {("closed form, torch", None, True)}
     assert all(row["latency_ms"] > 0 for row in rows)
-    (markdown,) = tmp_path.rglob("report.md")
-    assert "The FLOP counts (closed form, torch) agree in 2 of 2 configurations." in (markdown.parent / "report.html").read_text()
 
 
 @pytest.mark.parametrize(
-    ("package", "request_", "told"),
+    ("package", "typed", "told"),
     [
-        ("timm", ("plan", "--models", "timm:gmlp_s16_224"), "needs the library timm"),
-        ("g_mlp_pytorch", ("plan", "--models", "python:bench.peers.g_mlp_pytorch:gmlp", *OUTRIGHT), "needs the library g_mlp_pytorch"),
-        ("vit_pytorch", ("plan", "--models", "python:bench.peers.vit_pytorch:vit", *OUTRIGHT), "needs the library vit_pytorch"),
-        ("transformers", ("plan", "--models", "python:bench.peers.transformers:mamba2", *OUTRIGHT), "needs the library transformers"),
-        ("tokenizers", ("run", *VIT, "--task", "trec+tokenizer=bpe", "--metrics", "accuracy"), "needs the library tokenizers"),
-        ("sklearn", ("run", *VIT, "--task", "digits", "--metrics", "accuracy"), "needs the library scikit-learn"),
-        ("ray", ("run", *VIT, "--metrics", "params", "--on", "ray"), "--on ray needs the package ray"),
+        ("timm", "plan --models timm:gmlp_s16_224", "needs the library timm"),
+        ("g_mlp_pytorch", f"plan --models python:bench.peers.g_mlp_pytorch:gmlp {OUTRIGHT}", "needs the library g_mlp_pytorch"),
+        ("tokenizers", f"run --models vit {OUTRIGHT} --task trec+tokenizer=bpe --metrics accuracy", "needs the library tokenizers"),
+        ("sklearn", f"run --models vit {OUTRIGHT} --task digits --metrics accuracy", "needs the library scikit-learn"),
+        ("ray", f"run --models vit {OUTRIGHT} --metrics params --on ray", "--on ray needs the package ray"),
     ],
 )
 def test_what_needs_an_absent_package_is_refused_in_one_line(
-    package: str, request_: tuple[str, ...], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    package: str, typed: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
-        cli.main(list(request_))
+        cli.main(typed.split())
     assert ended.value.code == 2
     *_, error, hint = capsys.readouterr().err.splitlines()
     assert told in error

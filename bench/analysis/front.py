@@ -12,8 +12,8 @@ from typing import Any
 import pandas
 
 from bench import numbers
+from bench.analysis.accuracy import GROUP, Comparison, Row, compare_groups, pairs_of
 from bench.analysis.frame import prepare
-from bench.analysis.significance import GROUP, Comparison, Row, compare_groups, pairs_of
 from bench.analysis.study import Study, study
 from bench.reading.store import StoredRun
 from bench.reading.table import SeedScores

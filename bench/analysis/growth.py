@@ -1,4 +1,7 @@
-"""Follow every quantity of a run along n: exact polynomials of counts, local exponents and twin lengths of counts and times."""
+"""Follow every quantity of a run along n, and find the n^2 terms of a model.
+
+Counts have exact polynomials, FLOPs closed forms; counts and times have local exponents and twin lengths. Builds no model.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas
 
-from bench.analysis.series import (
+from bench.analysis.frame import (
     MIN_PAIRED_ROUNDS,
     Series,
     SeriesRounds,
@@ -25,8 +28,18 @@ from bench.analysis.series import (
 )
 from bench.intervals import Interval, ratio_over_rounds
 from bench.reading.timings import Timings
+from bench.spec import NO_ATTENTION, Plan, PlannedCell
+from models.layers.cost import ZERO
 
 MIN_LENGTHS = 4
+ONCE = "Measured once per configuration: local exponents need several rounds."
+TOLERANCE = 0.005
+"""The largest relative distance of a count from its polynomial."""
+MIN_COUNTS = 4
+"""Fewest lengths of a polynomial: one more than it has terms, which checks it."""
+ROUNDING = 1e-9
+QUADRATIC = 2
+IDENTITY = ("cell_id", "model", "seq_len", "budget")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,14 +118,6 @@ def _twin_ratio(table: pandas.DataFrame, exact: bool) -> TwinRatio:
     if exact:
         return TwinRatio(n=n, ratio=Interval(estimate=ratios[0], low=ratios[0], high=ratios[0], num=1))
     return TwinRatio(n=n, ratio=ratio_over_rounds(np.log(ratios).tolist()))
-
-
-ONCE = "Measured once per configuration: local exponents need several rounds."
-TOLERANCE = 0.005
-"""The largest relative distance of a count from its polynomial."""
-MIN_COUNTS = 4
-"""Fewest lengths of a polynomial: one more than it has terms, which checks it."""
-ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,3 +244,95 @@ def _distinct(found: Sequence[Series], measure: GrowthMeasure) -> Sequence[Serie
         if measure.column in series.rows:
             seen.setdefault((series.keys["model"], series.lengths, tuple(series.rows[measure.column].fillna(0))), series)
     return list(seen.values())
+
+
+def quadratic_home(plan: Plan) -> pandas.DataFrame:
+    """Return, per cell, which terms hold the n^2.
+
+    Columns: FLOPs per n^2 and their share of all FLOPs at n, weights per n^2, and the names of the terms.
+
+    `weight_terms`: terms that multiply by an n x n matrix of weights. A Toeplitz matrix has fewer weights, each used several times.
+    `activation_terms`: terms that compute n x n numbers for every sample.
+    """
+    found = []
+    for planned in _in_closed_form(plan):
+        cost, n = planned.sizing.cost, planned.cell.model.shape.seq_len
+        flops, quadratic = cost.flops(), cost.flops().degree(QUADRATIC)
+        homes: dict[bool, list[str]] = {True: [], False: []}
+        for term in cost.terms:
+            if term.macs.degree(QUADRATIC):
+                homes[term.params.varying() != ZERO].append(term.name)
+        share = quadratic * n**QUADRATIC / flops.at(n) if flops.at(n) else None
+        weights = cost.params().degree(QUADRATIC)
+        found.append((*_identity(planned), quadratic, share, weights, planned.sizing.params_seq, tuple(homes[True]), tuple(homes[False])))
+    columns = ("flops_coefficient", "flops_share", "weights_coefficient", "params_seq", "weight_terms", "activation_terms")
+    return pandas.DataFrame(found, columns=[*IDENTITY, *columns])
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlopsGrowth:
+    """How one model's FLOPs per sample grow over its lengths.
+
+    `shortest`, `longest`: its lengths.
+    `times`: FLOPs at the longest over those at the shortest.
+    `share`: of the FLOPs at the longest, those that grow as n^2; None if they were counted at one length.
+    `has_weights`, `has_scores`: whether it multiplies by n x n weights, and whether it computes n x n numbers for every sample.
+    `attention`: the kernels of its attention, those that ran where that is known; empty without attention.
+    `widths`: at the shortest and the longest.
+    """
+
+    model: str
+    shortest: int
+    longest: int
+    times: float
+    share: float | None
+    has_weights: bool
+    has_scores: bool
+    attention: frozenset[str]
+    widths: tuple[int, int] = (0, 0)
+
+
+def gate_and_attention(found: Sequence[FlopsGrowth]) -> list[FlopsGrowth]:
+    """Return the first model of which n^2 is in its weights, and the first with attention; empty without both."""
+    gates = [growth for growth in found if growth.has_weights and not growth.has_scores]
+    attention = [growth for growth in found if growth.attention]
+    return [gates[0], attention[0]] if gates and attention else []
+
+
+def flops_growth(rows: pandas.DataFrame, homes: pandas.DataFrame) -> list[FlopsGrowth]:
+    """Return the growth of every model with FLOPs at two lengths.
+
+    `rows`: comparable ones (`bench.analysis.frame.Scope`), `homes`: of `quadratic_home`.
+    """
+    home_of = {home["cell_id"]: home for home in homes.to_dict("records")}
+    found = []
+    for model, members in rows[rows["flops"] > 0].groupby("model", sort=False):
+        first, last = members.iloc[members["place"].argmin()], members.iloc[members["place"].argmax()]
+        if first["place"] == last["place"]:
+            continue
+        home = home_of.get(last["cell_id"])
+        found.append(
+            FlopsGrowth(
+                model=str(model),
+                shortest=int(first["place"]),
+                longest=int(last["place"]),
+                times=float(last["flops"] / first["flops"]),
+                share=None if home is None else float(home["flops_share"]),
+                has_weights=bool(home is not None and home["weight_terms"]),
+                has_scores=bool(home is not None and home["activation_terms"]),
+                attention=frozenset(ran or asked for ran, asked in zip(members["attention_effective"], members["attention"], strict=True))
+                - {"", NO_ATTENTION},
+                widths=(int(first["width"]), int(last["width"])),
+            )
+        )
+    return found
+
+
+def _in_closed_form(plan: Plan) -> list[PlannedCell]:
+    """Leave out cells counted at one length: a count has no degrees."""
+    return [planned for planned in plan.cells if not planned.sizing.is_counted]
+
+
+def _identity(planned: PlannedCell) -> tuple[str, str, int, int | None]:
+    model = planned.cell.model
+    return planned.cell.cell_id, model.name, model.shape.seq_len, planned.sizing.budget

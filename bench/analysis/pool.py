@@ -13,7 +13,7 @@ from typing import Any
 
 from bench import numbers
 from bench.analysis.effects import place_text
-from bench.analysis.series import row_values
+from bench.analysis.frame import row_values
 from bench.analysis.study import Study, study
 from bench.intervals import LEVEL, Interval, joint_level
 from bench.measure.hosts import host_type, is_known

@@ -14,28 +14,31 @@ from typing import Any
 
 import pandas
 
-from bench.analysis.arm_fronts import ArmFront, arm_fronts
-from bench.analysis.claims import Verdict, judge_prediction, withheld
+from bench.analysis.accuracy import CurveGroup, equal_budgets
+from bench.analysis.claims import Evidence, Verdict, judge, judge_prediction, withheld
 from bench.analysis.crossover import ClosedCrossing, ClosedForm, PairCrossing, closed_forms, closed_pairs, measured_pairs
-from bench.analysis.effects import Contrast, Effect, Observations, contrasts_of, effects_of, with_baselines
-from bench.analysis.equal_budget import CurveGroup, equal_budgets
-from bench.analysis.evidence import Evidence, is_subject, mixes_all
-from bench.analysis.frame import cells, prepare, varying
-from bench.analysis.growth import Growth, growth_of
+from bench.analysis.effects import ArmFront, Contrast, Effect, Observations, arm_fronts, contrasts_of, effects_of, with_baselines
+from bench.analysis.frame import cells, is_subject, mixes_all, prepare, row_values, scopes_of, varying
+from bench.analysis.growth import FlopsGrowth, Growth, flops_growth, growth_of, quadratic_home
 from bench.analysis.peers import PeerComparison, compare_peers
-from bench.analysis.quadratic_claims import judge
-from bench.analysis.quadratic_terms import FlopsGrowth, HeldBytes, flops_growth, held_bytes, quadratic_home
-from bench.analysis.ranking import Group, Ranking, fastest_first, rank_latency
-from bench.analysis.regimes import limits, regimes
-from bench.analysis.relative import ComparedScope, RelativeTimes, compared_scopes, main_rows, relative_times
-from bench.analysis.scope import scopes_of
-from bench.analysis.series import row_values
+from bench.analysis.ratios import (
+    ComparedScope,
+    Group,
+    Ranking,
+    RelativeTimes,
+    compared_scopes,
+    fastest_first,
+    main_rows,
+    rank_latency,
+    relative_times,
+)
+from bench.analysis.roofline import limits
 from bench.analysis.trust import Finding, findings
 from bench.planning.jobs import expected_jobs
 from bench.questions import Prediction
 from bench.reading.families import family_sizes
 from bench.reading.merge import merge_runs, rows_of_runs
-from bench.reading.store import StoredRun, superseded
+from bench.reading.store import StoredRun
 from bench.reading.table import SeedScores, control_of, is_extended, item_scores_of, times_of, trainings_of
 from bench.reading.timings import Timings
 from bench.spec import MEASURED, Plan, Record
@@ -55,7 +58,6 @@ class Study:
     `folders`: the names of the runs' folders.
     `scores`: scores of every trained model on the test items, by cell id.
     `records`: all records.
-    `superseded`: which part a later run replaces, and why; empty if none.
     `num_missing`: jobs left to run.
     """
 
@@ -69,7 +71,6 @@ class Study:
     folders: tuple[str, ...] = ()
     scores: Mapping[str, SeedScores] = field(default_factory=dict)
     records: tuple[Record, ...] = ()
-    superseded: str = ""
     num_missing: int = 0
 
     @property
@@ -193,16 +194,6 @@ class Study:
         return flops_growth(self.growth_rows, self.quadratic_home)
 
     @functools.cached_property
-    def held_bytes(self) -> Sequence[HeldBytes]:
-        """The counted bytes of every series by power of n."""
-        return held_bytes(self.evidence.shaped)
-
-    @functools.cached_property
-    def regimes(self) -> pandas.DataFrame:
-        """The cells with the limit of each: launches, bytes or arithmetic."""
-        return regimes(self.cells)
-
-    @functools.cached_property
     def limits(self) -> pandas.DataFrame:
         """The rows with a roofline share, and their limits."""
         return limits(self.frame)
@@ -290,7 +281,6 @@ def study(*runs: StoredRun, name: str = "") -> Study:
         timings=times_of(stored),
         scores=item_scores_of(stored),
         records=stored.records,
-        superseded="; ".join(filter(None, (superseded(run.folder.resolve()) for run in runs))),
         num_missing=left,
     )
 

@@ -32,11 +32,8 @@ ENVIRONMENT, RECORDS = "environment.json", "records.jsonl"
 NOTES = "notes.json"
 """The file with notes on runs, beside their folders.
 
-Its keys are folder names. Its values have:
-`superseded_by`: the run that replaces this one.
-`part`: the replaced part; if absent, all of it.
-`why`: the reason.
-`question`, `answer`: for runs without these in their own files.
+Its keys are folder names. Its values have `question` and `answer`, for runs without these in their own files, and `report`, the name of a report of
+several runs.
 """
 PLAN_HINT = "write one with: bench plan ... --out FILE"
 CHECKSUM = b',"checksum":"'
@@ -156,14 +153,6 @@ def note_of(folder: Path) -> Mapping[str, Any]:
     except (RequestError, KeyError, TypeError):
         return {}
     return note if isinstance(note, dict) else {}
-
-
-def superseded(folder: Path) -> str:
-    """Return `PART superseded by RUN: WHY` from the notes beside the run; "" if they do not say so."""
-    note = note_of(folder)
-    if not {"superseded_by", "why"} <= note.keys():
-        return ""
-    return f"{note.get('part', 'all of it')} superseded by {note['superseded_by']}: {note['why']}"
 
 
 def report_folder(run_folder: Path) -> Path:

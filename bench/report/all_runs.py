@@ -16,23 +16,18 @@ from bench.report.explorer import explorer_data
 from bench.report.result_index import Entry, machine_text
 from bench.serialize import canonical_json
 
-CURRENT, TIMES_SUPERSEDED, SUPERSEDED = 0, 1, 2
-SUPERSEDED_PARTS = {"times": TIMES_SUPERSEDED, "": SUPERSEDED}
-"""Of a run whose note names another part, the rows stay: the table cannot tell which they are."""
-
 
 def explorer_of(runs: Sequence[tuple[Entry, Study]]) -> dict[str, Any] | None:
     """Return the explorer's data over the rows of all runs; None without a plot.
 
-    It opens on the current run that timed the most lengths.
+    It opens on the run that timed the most lengths, the newest of several.
     """
     if not runs:
         return None
     frame = rows_of_all(runs)
-    current = frame[(frame["superseded"] == CURRENT) & frame["latency_ms"].notna()]
-    num_lengths = current.groupby("run")["seq_len"].nunique()
+    num_lengths = frame[frame["latency_ms"].notna()].groupby("run")["seq_len"].nunique()
     found = explorer_data(frame)
-    return {**found, "run": num_lengths.idxmax() if len(num_lengths) else ""} if found else None
+    return {**found, "run": max(num_lengths.index, key=lambda run: (num_lengths[run], run), default="")} if found else None
 
 
 def rows_of_all(runs: Sequence[tuple[Entry, Study]]) -> pandas.DataFrame:
@@ -43,7 +38,6 @@ def rows_of_all(runs: Sequence[tuple[Entry, Study]]) -> pandas.DataFrame:
     `host`: the machine; times of two machines are not comparable.
     `timed_by`: the first run of like host, software and timed code; `trained_by`: that of like training code and recipe. Rows that differ in it form
     no series; it is empty for runs without times or trainings.
-    `superseded`: whether a later run replaces the row (`SUPERSEDED`), or its times (`TIMES_SUPERSEDED`).
     """
     studies = [known for _, known in runs]
     names = [entry.name for entry, _ in runs]
@@ -52,7 +46,6 @@ def rows_of_all(runs: Sequence[tuple[Entry, Study]]) -> pandas.DataFrame:
         "host": _numbered([_host_text(known) for known in studies], [machine(known.environment) for known in studies]),
         "timed_by": _first_alike([_timing(known) for known in studies], "timed", names),
         "trained_by": _first_alike([_training(known) for known in studies], "trained", names),
-        "superseded": [_superseded(entry) for entry, _ in runs],
     }
     frames = [known.frame.assign(**{name: values[i] for name, values in columns.items()}) for i, known in enumerate(studies)]
     return prepare(pandas.concat(frames, ignore_index=True))
@@ -86,7 +79,3 @@ def _training(known: Study) -> tuple[Any, ...]:
     if not trains(known.plan):
         return ()
     return training_identity(known.environment), known.plan.recipe, *(getattr(settings, name) for name in SAME_SETTINGS)
-
-
-def _superseded(entry: Entry) -> int:
-    return SUPERSEDED_PARTS.get(entry.part, CURRENT) if entry.superseded_by else CURRENT

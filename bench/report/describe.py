@@ -31,7 +31,9 @@ def description(planned: PlannedCell) -> dict[str, Any]:
         "flops": flops.at(n),
         **({"fft_flops": cost.fft_flops()} if cost.fft_flops() else {}),
         "flops_by_degree": None if sizing.is_counted else {str(i): flops.degree(i) * n**i for i in range(3)},
-        "terms": [{"name": t.name, "params": t.params.at(n), "flops": FLOPS_PER_MAC * t.macs.at(n)} for t in cost.terms],
+        "terms": [{"name": "counted as a whole", "params": sizing.params, "flops": flops.at(n)}]
+        if sizing.is_counted
+        else [{"name": t.name, "params": t.params.at(n), "flops": FLOPS_PER_MAC * t.macs.at(n)} for t in cost.terms],
         "quadratic_equals_linear_at": None
         if sizing.is_counted
         else {

@@ -81,7 +81,7 @@ PEERS = "python:bench.peers."
 def explorer_data(frame: pandas.DataFrame) -> dict[str, Any] | None:
     """Return the explorer's data, ready for JSON; None without a plot.
 
-    A plot needs two rows and a measured quantity. The frame of several runs (`bench/report/all_runs.py`) has the columns `run`, `host`, `superseded`
+    A plot needs two rows and a measured quantity. The frame of several runs (`bench/report/all_runs.py`) has the columns `run`, `host`
     and those of APART: no line joins rows that differ in one of them, and times of several hosts are never shown together.
     """
     quantities = [
@@ -99,7 +99,6 @@ def explorer_data(frame: pandas.DataFrame) -> dict[str, Any] | None:
         "palette": SPARE_COLORS,
         "x": (*varying(frame, ("seq_len", "batch_size", "params")), "seq_len")[0],
         "y": measured[0],
-        "superseded": list(frame["superseded"]) if "superseded" in frame else [],
     }
 
 

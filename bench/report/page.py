@@ -156,12 +156,11 @@ def _statement(study: Study) -> tuple[Block, ...]:
 
 
 def status_line(study: Study) -> str:
-    """Say which run this is, whether it still counts, and what measured it."""
+    """Say which run this is, and what measured it."""
     facts, settings = study.environment, study.plan.settings
     torch, num_incomplete = facts.get("torch_version"), len(incomplete(study.cells))
     parts = (
         study.name,
-        f"{study.superseded[:1].upper()}{study.superseded[1:]}" if study.superseded else "current",
         "" if study.name.startswith(study.plan.created[:10]) else study.plan.created[:10],
         machine_name(facts),
         f"torch {torch}" if torch else "",

@@ -18,6 +18,7 @@ from bench.intervals import LEVEL
 from bench.report.document import Bullets, Document, Section, TableBlock
 from bench.report.markdown import to_markdown
 from bench.report.tables import Table
+from bench.spec import RequestError
 
 PAGE, NUMBERS = "pool.md", "pool.csv"
 HEADERS = ("comparison", "host type", "ratio of times")
@@ -60,6 +61,17 @@ def show(pool: Pool, as_json: bool) -> None:
     table = table_of(pool)
     console.print_table(table.headers, table.rows, table.numeric)
     console.print_lines("", *ABOUT, *pool.notes)
+
+
+def require_same_runs(pool: Pool, folder: Path) -> None:
+    """Raise RequestError if `folder` holds a page of other runs, which would be lost."""
+    try:
+        with (folder / NUMBERS).open(encoding="utf-8", newline="") as file:
+            others = {row["run"] for row in csv.DictReader(file)} - set(pool.runs)
+    except (OSError, KeyError):
+        return
+    if others:
+        raise RequestError(f"{folder} has a page of other runs, such as {min(others)}", "add `out`, with another folder")
 
 
 def write_pool(pool: Pool, folder: Path) -> Path:

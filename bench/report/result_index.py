@@ -1,6 +1,6 @@
 """List all runs of a folder, and write results/README.md from the list.
 
-Each run has one row: question, one-line answer, host, and whether a later run supersedes it.
+Each run has one row: question, one-line answer, host, and whether it is complete.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bench.spec import PLAN, RequestError
 PAGE = "README.md"
 MARK = "Written by `bench index`"
 """Text of every page that this command wrote, and may therefore replace."""
-CURRENT, QUICK, UNFINISHED = "current", "a first look", "unfinished"
+COMPLETE, QUICK, UNFINISHED = "complete", "a first look", "unfinished"
 HEADERS = ("run", "question", "answer", "host", "status")
 INTRODUCTION = f"""# Results
 
@@ -36,8 +36,7 @@ class Entry:
     """One row of the index; unknown facts are empty.
 
     `date`: the day in its name, else that of its plan, as 2026-11-23.
-    `state`: CURRENT, QUICK for a first look, or UNFINISHED.
-    `superseded_by`: the run that replaces this one, or its `part`, because of `why`.
+    `state`: COMPLETE, QUICK for a first look, or UNFINISHED.
     `report`: the name of its report, which may be one of several runs together; by default the run's own.
     """
 
@@ -47,10 +46,7 @@ class Entry:
     date: str
     host: str
     report: str
-    state: str = CURRENT
-    superseded_by: str = ""
-    part: str = ""
-    why: str = ""
+    state: str = COMPLETE
 
 
 def write_index(results: Path) -> Path:
@@ -69,7 +65,7 @@ def write_index(results: Path) -> Path:
 
 def index_text(results: Path) -> str:
     """Return the index as Markdown; equal runs give equal text."""
-    rows = [(f"[{escape(e.name)}]({e.name}/)", *map(escape, (e.question, e.answer, e.host)), _status(e)) for e, _ in entries_of(results)]
+    rows = [(f"[{escape(e.name)}]({e.name}/)", *map(escape, (e.question, e.answer, e.host)), e.state) for e, _ in entries_of(results)]
     lines = [HEADERS, tuple("---" for _ in HEADERS), *rows]
     return INTRODUCTION + "\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
@@ -101,8 +97,7 @@ def _entry(folder: Path, known: Study | None, note: Mapping[str, str]) -> Entry:
         date=found[0] if (found := re.match(r"\d{4}-\d\d-\d\d", folder.name)) else plan.created[:10] if plan else "",
         host=", ".join(filter(None, (machine_text(facts), f"torch {facts['torch_version']}" if facts.get("torch_version") else ""))),
         report=note.get("report", folder.name),
-        state=QUICK if plan and plan.settings.quick else UNFINISHED if plan and (known is None or known.num_missing) else CURRENT,
-        **{key: note[key] for key in ("superseded_by", "part", "why") if note.get("superseded_by") and key in note},
+        state=QUICK if plan and plan.settings.quick else UNFINISHED if plan and (known is None or known.num_missing) else COMPLETE,
     )
 
 
@@ -112,26 +107,15 @@ def machine_text(facts: Mapping[str, Any]) -> str:
     return ", ".join(str(fact) for fact in (name, f"{facts['num_cores']} cores" if facts.get("num_cores") else "") if fact)
 
 
-def _status(entry: Entry) -> str:
-    """Return the state, or the superseding run and the reason, as Markdown."""
-    if not (by := entry.superseded_by):
-        return entry.state
-    part = f"{escape(entry.part)} " if entry.part else ""
-    return f"{part}superseded by [{escape(by)}]({by}/): {escape(entry.why)}"
-
-
 def _notes(results: Path) -> dict[str, dict[str, str]]:
     """Read and check the notes, by run; empty without a file."""
     path = results / NOTES
     if not path.exists():
         return {}
     try:
-        notes: dict[str, dict[str, str]] = json.loads(path.read_text(encoding="utf-8"))
-        named = {name for run, note in notes.items() for name in (run, note.get("superseded_by", run))}
-    except (OSError, ValueError, AttributeError) as error:
+        notes = {run: dict(note) for run, note in json.loads(path.read_text(encoding="utf-8")).items()}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         raise RequestError(f"{path} cannot be read: {error}", "restore it: a JSON object with one entry per run") from error
-    if absent := sorted(name for name in named if not (results / name).is_dir()):
+    if absent := sorted(run for run in notes if not (results / run).is_dir()):
         raise RequestError(f"{path} names {absent[0]}, but {results} has no such folder", "correct the name in the notes")
-    if silent := sorted(run for run, note in notes.items() if note.get("superseded_by") and not note.get("why")):
-        raise RequestError(f"{path} does not say why {silent[0]} is superseded", f'add "why" to the entry of {silent[0]}')
     return notes

@@ -69,8 +69,7 @@ def _index(entries: Sequence[Entry], found: Manual, explored: Collection[str], p
     newest = sorted(entries, key=lambda entry: entry.name, reverse=True)
     reports = {entry.name: manual.address(f"reports/{entry.report}/report.md") for entry in newest}
     return template("site/index.html").render(
-        current=[entry for entry in newest if not entry.superseded_by or entry.part],
-        superseded=[entry for entry in newest if entry.superseded_by and not entry.part],
+        entries=newest,
         reports={name: page for name, page in reports.items() if page in found.pages},
         explored=explored,
         opening=found.pages[manual.README_PAGE].opening if found.pages else "",

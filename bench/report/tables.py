@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pandas
 
 from bench import numbers
-from bench.analysis.frame import varying, work_text
-from bench.analysis.series import row_values
+from bench.analysis.frame import row_values, varying, work_text
 from bench.intervals import MAX_STABLE_WIDTH
 from bench.spec import MEASURED, NO_ATTENTION, PREDICTED, Plan, Skipped
 

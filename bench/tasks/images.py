@@ -2,7 +2,8 @@
 
     FOLDER/train/cat/a.png  FOLDER/train/dog/b.jpg  FOLDER/test/cat/c.png  FOLDER/test/dog/d.png
 
-FOLDER/val, if present, is the validation split. Without FOLDER/test, FOLDER/val is the test split, and validation items are drawn from train. The
+FOLDER/val, if present, is the validation split. Without FOLDER/test, FOLDER/val is the test split, and validation items are drawn from train. With
+`+split=0.25` the classes lie in FOLDER itself, as in FOLDER/cat/a.png, and a quarter of each class is drawn for testing, always the same images. The
 layout is torchvision's ImageFolder. Each image is converted to RGB, its shorter edge is resized to `side` pixels, and the central square is kept.
 Images are uint8, sorted by class and path. FOLDER is a path as written, not relative to the data root.
 """
@@ -17,17 +18,17 @@ from typing import TYPE_CHECKING, Any
 from bench.spec import RequestError
 from bench.tasks import Place, Split, Splits
 from bench.tasks._info import Images, TaskChoice, TaskInfo
-from bench.tasks.readers.images import READ_ERRORS, splits_of
+from bench.tasks.readers.images import READ_ERRORS, SUBSET_SEED, splits_of
 from models.layers.options import Option
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 ARGUMENT = "FOLDER"
-OPTIONS = (Option("side", 32, low=2),)
+OPTIONS = (Option("side", 32, low=2), Option("split", 0.0, high=0.9))
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """Copied from torchvision.datasets.folder, because importing that would import torch."""
-LAYOUT = "the layout is FOLDER/train/<class>/*.png and FOLDER/test/<class>/*.png"
+LAYOUT = "the layout is FOLDER/train/<class>/*.png and FOLDER/test/<class>/*.png; or FOLDER/<class>/*.png with images:FOLDER+split=0.25"
 
 
 def info(choice: TaskChoice) -> TaskInfo:
@@ -36,7 +37,7 @@ def info(choice: TaskChoice) -> TaskInfo:
     Raises RequestError if a split is missing, a class is empty, or classes differ between splits.
     """
     side: int = choice.options["side"]
-    counts = {name: _count(folder) for name, folder in _split_folders(choice).items()}
+    counts = _drawn_counts(choice) if choice.options["split"] else {name: _count(folder) for name, folder in _split_folders(choice).items()}
     _require_same_classes(choice, counts)
     num_items = {name: sum(of_class.values()) for name, of_class in counts.items()}
     num_classes = len(counts["train"])
@@ -63,6 +64,9 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
     Raises RequestError, naming the file, for an unreadable image.
     """
     require_data(choice, place)
+    if choice.options["split"]:
+        train, test = _drawn_split(choice, _read(choice, Path(choice.argument).expanduser(), choice.options["side"]))
+        return splits_of(train, test)
     splits = {name: _read(choice, folder, choice.options["side"]) for name, folder in _split_folders(choice).items()}
     return splits_of(splits["train"], splits["test"], splits.get("validation"))
 
@@ -78,6 +82,37 @@ def _split_folders(choice: TaskChoice) -> dict[str, Path]:
         found = test if absent[0] == validation else absent[0]
         raise RequestError(f"`task={choice.text}`: there is no folder {found}", LAYOUT)
     return folders
+
+
+def _drawn_counts(choice: TaskChoice) -> dict[str, dict[str, int]]:
+    """Count the images of each class that are drawn for testing, at least one, and those that are left to train on."""
+    root = Path(choice.argument).expanduser()
+    if not root.is_dir():
+        raise RequestError(f"`task={choice.text}`: there is no folder {root}", LAYOUT)
+    whole = _count(root)
+    if beside := sorted({"train", "test"} & whole.keys()):
+        raise RequestError(
+            f"`task={choice.text}`: {root} has a folder {beside[0]}, so it is split already",
+            "leave out +split, or name the folder of the classes",
+        )
+    test = {name: _num_test(num, choice.options["split"]) for name, num in whole.items()}
+    return {"train": {name: num - test[name] for name, num in whole.items()}, "test": test}
+
+
+def _num_test(num: int, share: float) -> int:
+    return min(num, max(1, round(share * num)))
+
+
+def _drawn_split(choice: TaskChoice, whole: Split) -> tuple[Split, Split]:
+    """Draw the test items of each class; the draw depends on the number of its images alone."""
+    import torch
+
+    is_test = torch.zeros(len(whole.targets), dtype=torch.bool)
+    for label in whole.targets.unique():
+        of_class = (whole.targets == label).nonzero().flatten()
+        order = torch.randperm(len(of_class), generator=torch.Generator().manual_seed(SUBSET_SEED))
+        is_test[of_class[order[: _num_test(len(of_class), choice.options["split"])]]] = True
+    return whole.select(~is_test), whole.select(is_test)
 
 
 def _count(folder: Path) -> dict[str, int]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas
 
-from bench.analysis.evidence import Evidence
+from bench.analysis.claims import Evidence
 from tests.timed import timings_of_rounds
 
 LENGTHS = (17, 33, 65, 129, 257, 513, 1025, 2049, 4097)

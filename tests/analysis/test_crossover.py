@@ -1,71 +1,62 @@
-"""Closed-form crossovers: the published pairs, and polynomials worked out by hand."""
+"""Crossings of closed forms are exact; measured ones find what was planted, cover it as often as they say, and lie where it was worked out."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.analysis.crossover import Crossing, cost_crossovers, equal_terms_at
+from bench.analysis.crossover import (
+    Crossing,
+    Crossovers,
+    cost_crossovers,
+    crossovers_of,
+    equal_terms_at,
+    log_ratios,
+    measured_crossovers,
+)
+from bench.analysis.frame import centres_over_rounds
+from bench.intervals import Interval
 from models.layers.cost import Polynomial
+from tests.analysis.planted import LENGTHS, ROUNDS, Array, curve, frame, noisy
 
 NAMES = ("first", "second")
 
 
-def gmlp_blocks(width: int) -> Polynomial:
-    """1.5 m d^2 n + (m / 2) d n^2 multiply-adds per layer with m = 6, in 30 layers (design of gMLP, Liu et al. 2021)."""
-    return Polynomial((0, 9 * width**2, 3 * width)) * 30
+@pytest.mark.parametrize("terms", [(5, 7), (5, 0, 7), (0, -3, 7)])
+def test_quadratic_never_equals_linear_without_both(terms: tuple[int, ...]) -> None:
+    assert equal_terms_at(Polynomial(terms)) is None
 
 
-def deit_blocks(width: int) -> Polynomial:
-    """12 d^2 n + 2 d n^2 per layer, in 12 layers (DeiT, Touvron et al. 2021)."""
-    return Polynomial((0, 12 * width**2, 2 * width)) * 12
+def closed(*terms: int) -> Crossovers:
+    """Of the polynomial with these terms, by rising power, and of nothing."""
+    return cost_crossovers(Polynomial(terms), Polynomial(), NAMES)
 
 
-@pytest.mark.parametrize(("gmlp", "deit", "n"), [(128, 192, 128), (256, 384, 256), (512, 768, 512)])
-def test_published_pairs_cross_where_the_issue_says(gmlp: int, deit: int, n: int) -> None:
-    found = cost_crossovers(gmlp_blocks(gmlp), deit_blocks(deit), ("gmlp", "deit"))
-    assert found.crossings == (Crossing(n=n, low=n, high=n, before="gmlp", after="deit"),)
-    assert found.none == ""
-
-
-def test_quadratic_equals_linear() -> None:
-    assert equal_terms_at(gmlp_blocks(256)) == 3 * 256
-    assert equal_terms_at(deit_blocks(384)) == 6 * 384
-    assert equal_terms_at(Polynomial((5, 7))) is None
-    assert equal_terms_at(Polynomial((5, 0, 7))) is None
-    assert equal_terms_at(Polynomial((0, -3, 7))) is None
-
-
-def crossing_places(*coefficients: int) -> list[tuple[float, str, str]]:
-    found = cost_crossovers(Polynomial(coefficients), Polynomial(), NAMES)
-    return [(c.n, c.before, c.after) for c in found.crossings]
-
-
-def test_both_roots_are_listed_with_who_is_cheaper() -> None:
-    assert crossing_places(21, -10, 1) == [(3.0, "second", "first"), (7.0, "first", "second")]
-
-
-def test_a_touch_is_no_crossing() -> None:
-    assert crossing_places(25, -10, 1) == []
-    assert cost_crossovers(Polynomial((25, -10, 1)), Polynomial(), NAMES).none == "none: second is cheaper at every n from 2"
-
-
-def test_crossings_below_two_tokens_do_not_count() -> None:
-    assert crossing_places(-1, 1) == []
-    assert crossing_places(-2, 1) == [(2.0, "first", "second")]
-    assert crossing_places(3, 4, 1) == []
-
-
-def test_roots_need_not_be_whole() -> None:
-    ((n, *_),) = crossing_places(-50, 0, 1)
-    assert n == pytest.approx(50**0.5, rel=1e-12)
+@pytest.mark.parametrize(
+    ("terms", "crossings"),
+    [
+        ((21, -10, 1), [(3.0, "second", "first"), (7.0, "first", "second")]),
+        ((25, -10, 1), []),
+        ((-1, 1), []),
+        ((-2, 1), [(2.0, "first", "second")]),
+        ((-50, 0, 1), [(pytest.approx(50**0.5, rel=1e-12), "first", "second")]),
+    ],
+    ids=["two roots", "a touch", "below two tokens", "at two tokens", "no whole root"],
+)
+def test_every_change_of_the_cheaper_one_is_listed(terms: tuple[int, ...], crossings: list[tuple[float, str, str]]) -> None:
+    assert [(c.n, c.before, c.after) for c in closed(*terms).crossings] == crossings
 
 
 def test_none_says_who_is_cheaper_or_that_they_are_equal() -> None:
-    assert cost_crossovers(Polynomial((0, 1)), Polynomial((0, 2)), NAMES).none == "none: first is cheaper at every n from 2"
-    assert cost_crossovers(Polynomial((0, 2)), Polynomial((0, 1)), NAMES).none == "none: second is cheaper at every n from 2"
-    assert cost_crossovers(Polynomial((0, 2)), Polynomial((0, 2)), NAMES).none == "first and second cost the same at every n"
+    assert closed(25, -10, 1).none == "none: second is cheaper at every n from 2"
+    assert closed(0, -1).none == "none: first is cheaper at every n from 2"
+    assert closed(0).none == "first and second cost the same at every n"
 
 
 @given(st.lists(st.integers(2, 5000), min_size=1, max_size=3, unique=True), st.integers(1, 10**9))
@@ -73,6 +64,110 @@ def test_every_whole_root_is_found_exactly(roots: list[int], factor: int) -> Non
     difference = Polynomial((factor,))
     for root in roots:
         difference = difference * Polynomial((-root, 1))
-    found = cost_crossovers(difference, Polynomial(), NAMES)
+    found = closed(*difference.coefficients)
     assert [c.n for c in found.crossings] == sorted(roots)
     assert [c.after for c in found.crossings] == [c.before for c in found.crossings[1:]] + ["second"]
+
+
+PLANTED = 300.0
+LEVEL_COST = curve(0.0, 1.0, 0.0)
+CROSSING_COST = LEVEL_COST * (np.asarray(LENGTHS) / PLANTED) ** 0.2
+
+
+def timed(costs: Array, seed: int, lengths: tuple[int, ...] = LENGTHS, *, rounds: int = ROUNDS) -> pandas.DataFrame:
+    return frame(noisy(np.random.default_rng(seed), costs, rounds=rounds), lengths)
+
+
+def test_the_bracket_holds_the_planted_crossing() -> None:
+    found = [measured_crossovers(timed(CROSSING_COST, seed), timed(LEVEL_COST, 1000 + seed), NAMES).crossings for seed in range(150)]
+    assert all(len(crossings) == 1 for crossings in found)
+    places = [(c.low, c.n, c.high) for (c,) in found if c.low is not None and c.high is not None]
+    assert len(places) == len(found)
+    assert np.mean([low <= PLANTED <= high for low, _, high in places]) >= 0.95
+    assert all({low, high} <= set(map(float, LENGTHS)) and low < n < high for low, n, high in places)
+    assert all((c.before, c.after) == NAMES for (c,) in found)
+
+
+def test_series_that_cost_the_same_do_not_cross() -> None:
+    pairs = [(timed(LEVEL_COST, seed), timed(LEVEL_COST, 1000 + seed)) for seed in range(60)]
+    bands = [band for pair in pairs for band in centres_over_rounds(log_ratios(*pair).values)]
+    assert np.mean([not band.contains(0.0) for band in bands]) <= 0.08
+    assert np.mean(["no significant difference" in measured_crossovers(*pair, NAMES).none for pair in pairs]) > 0.5
+
+
+@pytest.mark.parametrize("slow", [(1.0, 2.0, 0.5, 3.0, 1.5, 0.7), (1.0,)])
+def test_what_slows_a_round_of_both_cancels(slow: tuple[float, ...]) -> None:
+    """Of exact costs there is one round."""
+    first, second = (frame(np.array(slow)[:, None] * costs) for costs in (CROSSING_COST, LEVEL_COST))
+    (crossing,) = measured_crossovers(first, second, NAMES, exact=len(slow) == 1).crossings
+    assert (crossing.low, crossing.n, crossing.high) == pytest.approx((257, PLANTED, 513))
+
+
+def test_only_common_lengths_and_rounds_are_used() -> None:
+    first, second = timed(CROSSING_COST, 1, rounds=8), timed(LEVEL_COST, 2, rounds=8)
+    fewer = second[(second["n"] < 4097) & (second["round"] > 0)]
+    lacking = fewer[~((fewer["n"] == 17) & (fewer["round"] == 1))]
+    pair = log_ratios(first, lacking)
+    assert (pair.lengths, pair.num_rounds, pair.num_dropped) == (LENGTHS[:-1], 6, 2)
+    shared = [samples[(samples["n"] < 4097) & (samples["round"] > 1)] for samples in (first, second)]
+    found = measured_crossovers(first, lacking, NAMES)
+    assert found == measured_crossovers(shared[0], shared[1], NAMES) != measured_crossovers(first, second, NAMES)
+
+
+def test_twins_do_not_cross_between_themselves() -> None:
+    lengths = (17, 256, 257, 1025)
+    aligned = np.array([1.2, 0.8, 1.2, 1.2]) * curve(0.0, 1.0, 0.0, lengths)
+    found = measured_crossovers(timed(aligned, 3, lengths), timed(curve(0.0, 1.0, 0.0, lengths), 4, lengths), NAMES)
+    assert found.none == "none up to n = 1025: second is cheaper at every length"
+
+
+def test_too_little_in_common_is_refused() -> None:
+    first = timed(CROSSING_COST, 1)
+    assert "at least 6 are needed" in measured_crossovers(first[first["round"] < 5], first, NAMES).none
+    assert "1 length in common" in measured_crossovers(first[first["n"] == 17], first, NAMES).none
+
+
+def crossed(*middle: float, half: float = 1.0) -> Crossovers:
+    """From log ratios at lengths 1, 10, 100, ... so that log n is 0, 1, 2, ... in powers of ten."""
+    band = [Interval(estimate=ratio, low=ratio - half, high=ratio + half, num=7) for ratio in middle]
+    return crossovers_of([10**i for i in range(len(middle))], band, NAMES)
+
+
+def powers(crossings: Sequence[Crossing]) -> list[tuple[float | None, ...]]:
+    """low, n, high as powers of ten."""
+    return [tuple(None if n is None else round(math.log10(n), 9) for n in (found.low, found.n, found.high)) for found in crossings]
+
+
+@pytest.mark.parametrize(
+    ("middle", "half", "places"),
+    [
+        ((-4.0, -2.0, 2.0, 4.0), 1.0, [(1.0, 1.5, 2.0)]),
+        ((-3.0, -1.0, 1.0, 3.0), 2.0, [(0.0, 1.5, 3.0)]),
+        ((-4.0, -2.0, 0.5), 1.0, [(1.0, 1.8, None)]),
+        ((-0.5, 2.0, 4.0), 1.0, [(None, 0.2, 1.0)]),
+        ((-2.0, 2.0, -2.0), 1.0, [(0.0, 0.5, 1.0), (1.0, 1.5, 2.0)]),
+        ((-3.0, 0.5, -0.5, 3.0), 1.0, [(0.0, 1.5, 3.0)]),
+        ((-1.0, 0.0, 1.0), 0.0, [(0.0, 1.0, 2.0)]),
+        ((-1.0, 0.0, -1.0), 0.0, []),
+    ],
+    ids=["two lengths", "over lengths not told apart", "open above", "open below", "several", "a wiggle", "equal at a length", "a touch"],
+)
+def test_a_crossing_lies_between_the_lengths_that_are_told_apart(
+    middle: tuple[float, ...], half: float, places: list[tuple[float | None, ...]]
+) -> None:
+    found = crossed(*middle, half=half).crossings
+    assert powers(found) == places
+    assert [(c.before, c.after) for c in found] == [NAMES, NAMES[::-1]][: len(found)]
+
+
+@pytest.mark.parametrize(
+    ("middle", "half", "said"),
+    [
+        ((-3.0, -2.0), 1.0, "n = 10: first is cheaper at every length"),
+        ((3.0, 2.0), 1.0, "n = 10: second is cheaper at every length"),
+        ((-3.0, 0.5, -3.0), 1.0, "n = 100: first is cheaper; no significant difference at n = 10"),
+        ((-4.0, 2.0, 4.0), math.inf, "n = 100: no significant difference between first and second at any length"),
+    ],
+)
+def test_none_says_who_is_cheaper_where_that_is_known(middle: tuple[float, ...], half: float, said: str) -> None:
+    assert crossed(*middle, half=half) == Crossovers(none=f"none up to {said}")

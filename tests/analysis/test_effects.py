@@ -1,22 +1,23 @@
-"""Effects of arms on planted data: together their intervals hold, cells are compared with their counterparts, and what is not known is not shown."""
+"""Effects of arms hold together, compare cells with their counterparts and show nothing that is not known; a front sets quality against time."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from bench.analysis.effects import Effect, Observations, contrasts_of, effects_of, with_baselines
-from bench.analysis.significance import Scores, over_seeds_and_items, over_unpaired_items
+from bench.analysis.accuracy import Scores, compare_scores
+from bench.analysis.effects import ArmFront, Contrast, Effect, Observations, arm_fronts, contrasts_of, effects_of, with_baselines
+from bench.intervals import Interval
 from bench.questions import MEASURES, Prediction
 from bench.reading.timings import Timings
-from bench.report.sections.verdicts import interval_json, interval_text
+from bench.report.charts.arm_fronts import front_title
 from bench.spec import Part, PlannedArm
 
 BASE = "base"
@@ -24,10 +25,10 @@ PART = "part"
 NUM_SEEDS, NUM_ITEMS = 5, 200
 
 
-def part_of(arms: Mapping[str, Sequence[str]], baseline: str = BASE) -> Part:
+def part_of(arms: Mapping[str, Sequence[str]], baseline: str = BASE, name: str = PART) -> Part:
     cells = tuple(itertools.chain(*arms.values()))
-    planned = tuple(PlannedArm(name=name, cells=tuple(found)) for name, found in arms.items())
-    return Part(name=PART, match="params", batching="", cells=cells, arms=planned, baseline=baseline)
+    planned = tuple(PlannedArm(name=arm, cells=tuple(found)) for arm, found in arms.items())
+    return Part(name=name, match="params", batching="", cells=cells, arms=planned, baseline=baseline)
 
 
 def row(cell_id: str, **values: Any) -> dict[str, Any]:
@@ -43,15 +44,16 @@ def effects(part: Part, seen: Observations, predictions: Sequence[Prediction] = 
     return effects_of(contrasts_of([part], predictions, seen.rows), seen)
 
 
-def one(part: Part, seen: Observations, measure: str) -> Effect:
-    (found,) = [effect for effect in effects(part, seen) if effect.measure.name == measure]
-    return found
-
-
 def two_arms(**fields: Any) -> tuple[Part, Observations]:
     """One arm `new` against the baseline, a cell each: `a` and `b`."""
     rows = [row("b", **fields.pop("base_row", {})), row("a", **fields.pop("new_row", {}))]
     return part_of({BASE: ["b"], "new": ["a"]}), observed(rows, **fields)
+
+
+def one(measure: str, **fields: Any) -> Effect:
+    """The effect of `two_arms` on one measure."""
+    (found,) = [effect for effect in effects(*two_arms(**fields)) if effect.measure.name == measure]
+    return found
 
 
 def trained(rng: np.random.Generator, level: float, hardness: np.ndarray[Any, Any], num_seeds: int = NUM_SEEDS) -> Scores:
@@ -62,107 +64,100 @@ def trained(rng: np.random.Generator, level: float, hardness: np.ndarray[Any, An
     return found
 
 
+def against_base(names: Sequence[str]) -> tuple[Part, list[dict[str, Any]]]:
+    return part_of({BASE: ["b"], **{name: [name] for name in names}}), [row(name) for name in ("b", *names)]
+
+
+def shares_held(draw: Callable[[], Mapping[str, Any]], truth: Mapping[str, float], repeats: int = 250) -> tuple[float, float]:
+    """How often the intervals of the arms in `truth` hold it, all together and each; `draw`: what is observed."""
+    part, rows = against_base(list(truth))
+    found = [{effect.contrast.first: effect.estimate for effect in effects(part, observed(rows, **draw()))} for _ in range(repeats)]
+    held = np.array([[intervals[name].contains(value) for name, value in truth.items()] for intervals in found])
+    return float(held.all(axis=1).mean()), float(held.mean())
+
+
 SPREAD = math.sqrt(1.0 + 0.25 + 0.01 + 0.25)
 
 
-@pytest.mark.parametrize("num_arms", [2, 8])
-def test_together_the_intervals_hold_every_true_difference(num_arms: int) -> None:
+@pytest.mark.parametrize(("num_arms", "step"), [(2, 0.15), (8, 0.15), (19, 0.0)])
+def test_together_the_intervals_hold_every_true_difference(num_arms: int, step: float) -> None:
     rng = np.random.default_rng(num_arms)
-    levels = {"b": 0.5, **{f"c{i}": 0.5 + 0.15 * i for i in range(num_arms)}}
-    truth = {name: stats.norm.cdf(level / SPREAD) - stats.norm.cdf(0.5 / SPREAD) for name, level in levels.items()}
-    part = part_of({BASE: ["b"], **{f"arm {i}": [f"c{i}"] for i in range(num_arms)}})
-    rows = [row(name) for name in levels]
-    repeats, covered = 250, 0
-    for _ in range(repeats):
+    levels = {"b": 0.5, **{f"c{i}": 0.5 + step * i for i in range(num_arms)}}
+    shares = {name: stats.norm.cdf(level / SPREAD) for name, level in levels.items()}
+
+    def draw() -> dict[str, Any]:
         hardness = rng.normal(0, 1, NUM_ITEMS)
-        scores = {name: trained(rng, level, hardness) for name, level in levels.items()}
-        found = effects(part, observed(rows, scores=scores))
-        assert len(found) == num_arms
-        covered += all(effect.estimate.contains(truth[effect.contrast.first]) for effect in found)
-    assert covered / repeats >= 0.93
+        return {"scores": {name: trained(rng, level, hardness) for name, level in levels.items()}}
+
+    together, _ = shares_held(draw, {name: share - shares["b"] for name, share in shares.items() if name != "b"})
+    assert together >= 0.93
 
 
 def test_intervals_of_each_alone_would_not_hold_together() -> None:
-    """The specimen: ratios of times at 95 % each, eight arms; then as effects give them."""
-    rng = np.random.default_rng(5)
-    names = [f"c{i}" for i in range(8)]
-    part = part_of({BASE: ["b"], **{name: [name] for name in names}})
-    rows = [row(name) for name in ("b", *names)]
-    alone, together, repeats = 0, 0, 250
-    for _ in range(repeats):
-        logs = {name: rng.normal(0, 0.05, 7) for name in ("b", *names)}
-        timings = {name: {i: math.exp(value) for i, value in enumerate(values)} for name, values in logs.items()}
-        found = effects(part, observed(rows, timings=Timings(timings)))
-        together += all(effect.estimate.contains(1.0) for effect in found)
-        ratios = [logs[name] - logs["b"] for name in names]
-        alone += all(abs(r.mean()) <= stats.t.ppf(0.975, 6) * r.std(ddof=1) / math.sqrt(7) for r in ratios)
-    assert alone / repeats < 0.85
-    assert together / repeats >= 0.93
+    """The specimen: ratios of times at 95 % each, eight arms; and as effects give them."""
+    rng, names = np.random.default_rng(5), [f"c{i}" for i in range(8)]
+
+    def draw() -> dict[str, Any]:
+        return {"timings": Timings({name: dict(enumerate(np.exp(rng.normal(0, 0.05, 7)).tolist())) for name in ("b", *names)})}
+
+    assert shares_held(draw, dict.fromkeys(names, 1.0))[0] >= 0.93
+    logs = rng.normal(0, 0.05, (250, 9, 7))
+    ratios = logs[:, 1:] - logs[:, :1]
+    alone = np.abs(ratios.mean(axis=2)) <= stats.t.ppf(0.975, 6) * ratios.std(axis=2, ddof=1) / math.sqrt(7)
+    assert alone.all(axis=1).mean() < 0.85
+
+
+@pytest.mark.parametrize("wide", ["", "c3", "b"])
+def test_whatever_the_spreads_the_intervals_hold_together(wide: str) -> None:
+    """Perplexities of twenty arms that are all the same, but that one spreads ten times as far."""
+    rng, names = np.random.default_rng(11), [f"c{i}" for i in range(19)]
+
+    def draw() -> dict[str, Any]:
+        spreads = {name: 0.1 if name == wide else 0.01 for name in ("b", *names)}
+        return {"seed_values": {"perplexity": {name: np.exp(rng.normal(0, own, NUM_SEEDS)).tolist() for name, own in spreads.items()}}}
+
+    together, each = shares_held(draw, dict.fromkeys(names, 1.0), repeats=300)
+    assert together >= 0.93
+    assert each >= 0.99
 
 
 def test_the_level_of_an_interval_is_divided_by_their_number() -> None:
     rng = np.random.default_rng(2)
     scores = {name: trained(rng, 0.5, rng.normal(0, 1, NUM_ITEMS)) for name in ("b", "c0", "c1")}
-    part = part_of({BASE: ["b"], "0": ["c0"], "1": ["c1"]})
-    found = effects(part, observed([row(name) for name in scores], scores=scores))
-    wanted = over_seeds_and_items(scores["c0"], scores["b"], 0.975)
+    part, rows = against_base(["c0", "c1"])
+    found = effects(part, observed(rows, scores=scores))
+    wanted = compare_scores(scores["c0"], scores["b"], 0.975)
     assert (found[0].estimate.low, found[0].estimate.high) == pytest.approx((wanted.low, wanted.high))
     assert {effect.num_comparisons for effect in found} == {2}
 
 
 def test_the_difference_is_the_arms_minus_the_baselines() -> None:
-    part, seen = two_arms(scores={"a": np.tile([1.0] * 150 + [0.0] * 50, (5, 1)), "b": np.tile([1.0] * 100 + [0.0] * 100, (5, 1))})
-    found = one(part, seen, "accuracy")
+    found = one("accuracy", scores={"a": np.tile([1.0] * 150 + [0.0] * 50, (5, 1)), "b": np.tile([1.0] * 100 + [0.0] * 100, (5, 1))})
     assert found.estimate.estimate == pytest.approx(0.25)
     assert found.shown
     assert (found.contrast.arm, found.contrast.against, found.contrast.cells) == ("new", BASE, ("a", "b"))
 
 
-def test_an_accuracy_differs_by_a_hundred_points_at_most() -> None:
-    learned_once = np.repeat([[0.0], [1.0], [0.0]], NUM_ITEMS, axis=1)
-    part, seen = two_arms(scores={"b": np.zeros((3, NUM_ITEMS)), "a": learned_once}, data_ids={"a": "one", "b": "one"})
-    bounds = one(part, seen, "accuracy").estimate
-    assert bounds.estimate == pytest.approx(1 / 3)
-    assert -1 <= bounds.low < 0 < bounds.high == 1
-
-
 def test_a_sequence_is_exact_where_everything_asked_of_it_is_right() -> None:
     scores = {"a": np.tile([1.0, 1.0, 0.75, 0.5], (3, 5)), "b": np.tile([1.0, 0.75, 0.75, 0.5], (3, 5))}
-    exact = {"exact_accuracy": 0.5}
-    part, seen = two_arms(scores=scores, base_row=exact, new_row=exact)
-    assert one(part, seen, "exact_accuracy").estimate.estimate == pytest.approx(0.25)
-    assert one(part, seen, "accuracy").estimate.estimate == pytest.approx(0.0625)
+    known: dict[str, Any] = {"scores": scores, "base_row": {"exact_accuracy": 0.5}, "new_row": {"exact_accuracy": 0.5}}
+    assert one("exact_accuracy", **known).estimate.estimate == pytest.approx(0.25)
+    assert one("accuracy", **known).estimate.estimate == pytest.approx(0.0625)
 
 
 def test_an_arm_with_a_length_of_its_own_is_compared_with_the_baseline() -> None:
-    part, seen = two_arms(new_row={"seq_len": 64.0, "params": 30.0}, base_row={"params": 20.0})
-    found = one(part, seen, "params")
-    assert found.estimate.estimate == 1.5
-    assert found.contrast.place == {}
-    assert found.contrast.seq_len == 64
+    found = one("params", new_row={"seq_len": 64.0, "params": 30.0}, base_row={"params": 20.0})
+    assert (found.estimate.estimate, found.contrast.place, found.contrast.seq_len) == (1.5, {}, 64)
 
 
-def test_several_lengths_are_compared_at_each() -> None:
-    lengths = (16.0, 32.0, 64.0)
-    rows = [row(f"{arm}{n:.0f}", seq_len=n, params=k * n) for arm, k in (("b", 10), ("a", 30)) for n in lengths]
-    part = part_of({BASE: ["b64", "b16", "b32"], "new": ["a16", "a32", "a64"]})
-    found = [effect for effect in effects(part, observed(rows)) if effect.measure.name == "params"]
+def test_several_lengths_are_compared_at_each_that_both_have() -> None:
+    lengths = {"b": (16.0, 32.0, 64.0), "a": (16.0, 32.0, 64.0, 128.0)}
+    rows = [row(f"{arm}{n:.0f}", seq_len=n, params=k * n) for arm, k in (("b", 10), ("a", 30)) for n in lengths[arm]]
+    part = part_of({BASE: ["b64", "b16", "b32"], "new": ["a16", "a32", "a64", "a128"]})
+    found = effects(part, observed(rows))
     assert [(e.contrast.seq_len, e.contrast.place, e.contrast.cells, e.estimate.estimate) for e in found] == [
         (n, {"seq_len": n}, (f"a{n}", f"b{n}"), 3.0) for n in (16, 32, 64)
     ]
-
-
-def test_a_length_that_only_one_of_the_two_has_is_compared_with_nothing() -> None:
-    rows = [row("b16", params=1.0), row("a16", params=2.0), row("a64", seq_len=64.0, params=3.0)]
-    found = effects(part_of({BASE: ["b16"], "new": ["a16", "a64"]}), observed(rows))
-    assert [effect.contrast.cells for effect in found] == [("a16", "b16")]
-
-
-def test_several_models_of_an_arm_are_compared_each_with_itself() -> None:
-    rows = [row(f"{arm}-{model}", model=model, params=k) for arm, k in (("b", 10.0), ("a", 20.0)) for model in ("gmlp", "vit")]
-    part = part_of({BASE: ["b-gmlp", "b-vit"], "new": ["a-vit", "a-gmlp"]})
-    found = [effect.contrast for effect in effects(part, observed(rows))]
-    assert [(c.place["model"], c.cells) for c in found] == [("vit", ("a-vit", "b-vit")), ("gmlp", ("a-gmlp", "b-gmlp"))]
 
 
 def test_a_cell_that_was_not_measured_has_no_effect() -> None:
@@ -176,8 +171,7 @@ def test_a_cell_that_was_not_measured_has_no_effect() -> None:
 def test_counted_ratios_are_exact() -> None:
     counts = {"params": (300.0, 200.0), "flops": (7.0, 14.0), "train_flops": (6.0, 2.0), "activation_bytes": (80.0, 40.0)}
     new, base = ({name: pair[i] for name, pair in counts.items()} for i in (0, 1))
-    part, seen = two_arms(new_row={**new, "batch_size": 8.0}, base_row=base)
-    found = {effect.measure.name: effect for effect in effects(part, seen)}
+    found = {effect.measure.name: effect for effect in effects(*two_arms(new_row={**new, "batch_size": 8.0}, base_row=base))}
     assert {name: effect.estimate.estimate for name, effect in found.items()} == {
         "params": 1.5,
         "flops": 0.5,
@@ -192,8 +186,7 @@ def test_counted_ratios_are_exact() -> None:
 
 def test_perplexity_is_compared_on_logarithms_by_welch() -> None:
     first, second = (9.0, 10.0, 12.0, 11.0, 9.5), (14.0, 13.0, 17.0, 16.0, 15.0, 14.5)
-    part, seen = two_arms(seed_values={"perplexity": {"a": first, "b": second}})
-    found = one(part, seen, "perplexity")
+    found = one("perplexity", seed_values={"perplexity": {"a": first, "b": second}})
     reference = stats.ttest_ind(np.log(first), np.log(second), equal_var=False)
     low, high = reference.confidence_interval(0.95)
     assert (found.estimate.low, found.estimate.high) == pytest.approx((math.exp(low), math.exp(high)))
@@ -201,144 +194,75 @@ def test_perplexity_is_compared_on_logarithms_by_welch() -> None:
     assert found.shown
 
 
-MANY = [f"c{i}" for i in range(19)]
+@pytest.mark.parametrize(
+    ("num", "planned", "caveat"),
+    [
+        (5, 5, ""),
+        (4, 4, "4 seeds: 5 are needed to decide"),
+        (2, 5, "only 2 of 5 seeds have a result"),
+        (1, 1, "one seed: other seeds may differ"),
+    ],
+)
+def test_seeds_that_were_lost_or_are_too_few_decide_nothing(num: int, planned: int, caveat: str) -> None:
+    seeds = 0.01 * np.arange(planned)
+    scores = {"a": np.ones((num, 60)), "b": np.zeros((planned, 60))}
+    perplexity = {"a": (9.0 + seeds[:num]).tolist(), "b": (14.0 + seeds).tolist()}
+    found = effects(*two_arms(scores=scores, seed_values={"perplexity": perplexity}, num_seeds=planned))
+    assert {effect.measure.name: (effect.caveat, effect.shown) for effect in found} == dict.fromkeys(
+        ("accuracy", "perplexity"), (caveat, not caveat)
+    )
+    assert [effect.estimate.is_open for effect in found if effect.measure.name == "accuracy"] == [num == 1]
 
 
-def many_arms() -> tuple[Part, list[dict[str, Any]]]:
-    """Nineteen arms against a baseline."""
-    return part_of({BASE: ["b"], **{name: [name] for name in MANY}}), [row(name) for name in ("b", *MANY)]
-
-
-def perplexities(rng: np.random.Generator, wide: str = "") -> dict[str, list[float]]:
-    """Of twenty arms that are all the same, but that one spreads ten times as far."""
-    return {name: np.exp(rng.normal(0, 0.1 if name == wide else 0.01, NUM_SEEDS)).tolist() for name in ("b", *MANY)}
-
-
-def held(wide: str) -> tuple[float, float]:
-    """How often the intervals of nineteen ratios hold the truth, all together and each."""
-    rng, (part, rows), repeats = np.random.default_rng(11), many_arms(), 300
-    together, each = 0, 0
-    for _ in range(repeats):
-        found = effects(part, observed(rows, seed_values={"perplexity": perplexities(rng, wide)}))
-        right = [effect.estimate.contains(1.0) for effect in found]
-        together, each = together + all(right), each + sum(right)
-    return together / repeats, each / repeats / len(MANY)
-
-
-@pytest.mark.parametrize("wide", ["", "c3", "b"])
-def test_whatever_the_spreads_the_intervals_hold_together(wide: str) -> None:
-    together, each = held(wide)
-    assert together >= 0.93
-    assert each >= 0.99
-
-
-def test_accuracies_of_twenty_arms_hold_together() -> None:
-    rng, (part, rows), repeats, covered = np.random.default_rng(12), many_arms(), 200, 0
-    for _ in range(repeats):
-        hardness = rng.normal(0, 1, NUM_ITEMS)
-        scores = {name: trained(rng, 0.5, hardness) for name in ("b", *MANY)}
-        covered += all(effect.estimate.contains(0.0) for effect in effects(part, observed(rows, scores=scores)))
-    assert covered / repeats >= 0.93
-
-
-def test_an_arm_that_lost_a_seed_is_doubtful_and_the_others_are_not() -> None:
-    part, rows = many_arms()
-    values = perplexities(np.random.default_rng(15))
-    values["c0"] = values["c0"][:2]
-    found = effects(part, observed(rows, seed_values={"perplexity": values}))
-    assert (found[0].caveat, found[0].shown) == ("only 2 of 5 seeds have a result", False)
-    assert {effect.caveat for effect in found[1:]} == {""}
-
-
-def test_fewer_than_five_seeds_decide_nothing() -> None:
-    part, seen = two_arms(scores={"a": np.ones((4, 60)), "b": np.zeros((4, 60))}, num_seeds=4)
-    found = one(part, seen, "accuracy")
-    assert (found.estimate.estimate, found.shown, found.caveat) == (1.0, False, "4 seeds: 5 are needed to decide")
-
-
-def test_a_perplexity_with_lost_seeds_or_a_single_one_is_never_shown() -> None:
-    for first, num_seeds, caveat in (
-        ((9.0, 9.01), 5, "only 2 of 5 seeds have a result"),
-        ((9.0,), 5, "only 1 of 5 seeds have a result"),
-        ((9.0,), 1, "one seed: other seeds may differ"),
-    ):
-        part, seen = two_arms(seed_values={"perplexity": {"a": first, "b": (14.0, 14.01, 14.02)}}, num_seeds=num_seeds)
-        found = one(part, seen, "perplexity")
-        assert (found.caveat, found.shown) == (caveat, False)
-    assert (found.estimate.low, found.estimate.high) == (0.0, math.inf)
-
-
-def test_bounds_beyond_floating_point_are_infinite() -> None:
-    part, seen = two_arms(seed_values={"perplexity": {"a": (1e-100, 1e100), "b": (1e-90, 1e90)}}, num_seeds=2)
-    found = one(part, seen, "perplexity")
+@pytest.mark.parametrize(("first", "second"), [((9.0,), (14.0, 14.01, 14.02)), ((1e-100, 1e100), (1e-90, 1e90))])
+def test_bounds_of_one_seed_or_beyond_floating_point_are_infinite(first: tuple[float, ...], second: tuple[float, ...]) -> None:
+    found = one("perplexity", seed_values={"perplexity": {"a": first, "b": second}}, num_seeds=len(first))
     assert (found.estimate.low, found.estimate.high) == (0.0, math.inf)
     assert not found.shown
-
-
-def test_accuracy_with_lost_seeds_or_a_single_one_is_never_shown() -> None:
-    better, worse = np.ones((5, 60)), np.zeros((5, 60))
-    shown = one(*two_arms(scores={"a": better, "b": worse}), "accuracy")
-    lost = one(*two_arms(scores={"a": better[:2], "b": worse}), "accuracy")
-    single = one(*two_arms(scores={"a": better[:1], "b": worse[:1]}, num_seeds=1), "accuracy")
-    assert (shown.shown, shown.caveat) == (True, "")
-    assert (lost.shown, lost.caveat) == (False, "only 2 of 5 seeds have a result")
-    assert (single.shown, single.caveat) == (False, "one seed: other seeds may differ")
-    assert not any(effect.estimate.contains(0.0) for effect in (shown, lost, single))
 
 
 def test_other_data_are_compared_without_pairing() -> None:
     rng = np.random.default_rng(3)
     hardness = rng.normal(0, 1, NUM_ITEMS)
     scores = {"a": trained(rng, 1.0, hardness), "b": trained(rng, 0.5, hardness)}
-    same = one(*two_arms(scores=scores, data_ids={"a": "x", "b": "x"}), "accuracy")
-    other = one(*two_arms(scores=scores, data_ids={"a": "x", "b": "y"}), "accuracy")
-    wanted = over_unpaired_items(scores["a"], scores["b"])
-    assert (other.estimate.low, other.estimate.high) == pytest.approx((wanted.low, wanted.high))
-    assert other.estimate.estimate == pytest.approx(same.estimate.estimate)
-    assert other.estimate.high - other.estimate.low != same.estimate.high - same.estimate.low
-    assert one(*two_arms(scores={"a": scores["a"][:, :50], "b": scores["b"]}), "accuracy").estimate.num == NUM_SEEDS
+    for of_a, paired in (("x", True), ("y", False)):
+        found = one("accuracy", scores=scores, data_ids={"a": of_a, "b": "x"}).estimate
+        wanted = compare_scores(scores["a"], scores["b"], paired=paired)
+        assert (found.low, found.estimate, found.high) == pytest.approx((wanted.low, wanted.estimate, wanted.high))
+    assert one("accuracy", scores={"a": scores["a"][:, :50], "b": scores["b"]}).estimate.num == NUM_SEEDS
 
 
-def test_single_seeds_on_other_data_have_an_estimate_and_no_bounds() -> None:
-    scores = {"a": np.array([[1.0, 1.0, 0.0, 0.0]]), "b": np.array([[1.0, 0.0, 0.0, 0.0]])}
-    found = one(*two_arms(scores=scores, data_ids={"a": "x", "b": "y"}, num_seeds=1), "accuracy")
-    assert (found.estimate.low, found.estimate.estimate, found.estimate.high) == (-math.inf, 0.25, math.inf)
-    assert not found.shown
-    assert found.caveat
+def time_ratio(first: Sequence[float], second: Sequence[float], **fields: Any) -> Effect:
+    """The effect on time of `new`, by rounds."""
+    return one("latency_ms", timings=Timings({"a": dict(enumerate(first)), "b": dict(enumerate(second))}), **fields)
 
 
 def test_times_are_paired_by_round() -> None:
     """A noisy round slows both: the ratio is 2 in every round, and nearly sure."""
     slow = (1.0, 5.0, 0.5, 3.0, 2.0, 0.9)
-    timings = {"a": {i: 2.0 * s * (1 + 0.001 * i) for i, s in enumerate(slow)}, "b": {**dict(enumerate(slow)), 9: 100.0}}
-    found = one(*two_arms(timings=Timings(timings)), "latency_ms")
+    found = time_ratio([2.0 * ms * (1 + 0.001 * i) for i, ms in enumerate(slow)], [*slow, 100.0])
     assert found.estimate.estimate == pytest.approx(2.005, abs=1e-3)
     assert found.estimate.num == 6
     assert found.estimate.high / found.estimate.low < 1.01
     assert found.shown
 
 
-def test_rounds_that_are_too_few_for_an_interval_have_their_range() -> None:
-    timings = {"a": {i: 2.0 + 0.1 * i for i in range(5)}, "b": dict.fromkeys(range(5), 1.0)}
-    found = one(*two_arms(timings=Timings(timings)), "latency_ms")
-    assert (found.shown, found.caveat, found.estimate.is_open) == (False, "", True)
-    assert interval_text(found.estimate, "ratio") == "2.20 (2.00 to 2.40)"
-    assert interval_json(found.estimate) == {"estimate": pytest.approx(2.2, abs=0.01), "low": 0.0, "high": None}
-
-
 def test_times_are_compared_per_sample() -> None:
-    timings = {"a": {i: 4.0 + 0.01 * i for i in range(5)}, "b": dict.fromkeys(range(5), 2.0)}
-    assert one(*two_arms(timings=Timings(timings), new_row={"batch_size": 8.0}), "latency_ms").estimate.estimate == pytest.approx(
-        1.005, abs=1e-4
-    )
+    found = time_ratio([4.0 + 0.01 * i for i in range(5)], [2.0] * 5, new_row={"batch_size": 8.0})
+    assert found.estimate.estimate == pytest.approx(1.005, abs=1e-4)
 
 
-def test_too_few_rounds_show_nothing() -> None:
-    timings = {"a": {0: 2.0, 1: 2.0}, "b": {0: 1.0, 1: 1.0}}
-    found = one(*two_arms(timings=Timings(timings)), "latency_ms")
-    assert (found.caveat, found.shown) == ("2 rounds are too few", False)
-    part, seen = two_arms(timings=Timings({"a": {0: 2.0}, "b": {0: 1.0}}))
-    assert effects(part, seen) == []
+@pytest.mark.parametrize(("num", "caveat"), [(2, "2 rounds are too few"), (5, "")])
+def test_rounds_that_are_too_few_for_an_interval_show_nothing(num: int, caveat: str) -> None:
+    found = time_ratio([2.0 + 0.1 * i for i in range(num)], [1.0] * num)
+    assert (found.shown, found.caveat, found.estimate.is_open) == (False, caveat, True)
+    assert effects(*two_arms(timings=Timings({"a": {0: 2.0}, "b": {0: 1.0}}))) == []
+
+
+@pytest.mark.parametrize(("equal", "caveat"), [(False, "outputs of new differ"), (True, ""), (None, "")])
+def test_times_of_unequal_answers_are_doubted_and_named(equal: bool | None, caveat: str) -> None:
+    found = time_ratio([2.0, 2.1] * 3, [1.0] * 6, new_row={"equal": equal})
+    assert (found.caveat, found.shown) == (caveat, not caveat)
 
 
 def test_what_predictions_name_is_compared_beside_the_baseline_once() -> None:
@@ -359,19 +283,106 @@ def test_a_prediction_without_a_rival_is_about_the_baseline_of_its_part() -> Non
 
 
 def test_every_measure_has_its_estimator() -> None:
-    part, seen = two_arms(
-        new_row=dict.fromkeys(MEASURES, 1.0),
-        base_row=dict.fromkeys(MEASURES, 2.0),
-        scores={"a": np.ones((3, 9)), "b": np.zeros((3, 9))},
-        seed_values={"perplexity": {"a": (1.0, 1.5, 1.2), "b": (4.0, 5.0, 4.5)}},
-        timings=Timings({"a": {i: 1.0 + i for i in range(3)}, "b": dict.fromkeys(range(3), 2.0)}),
+    found = effects(
+        *two_arms(
+            new_row=dict.fromkeys(MEASURES, 1.0),
+            base_row=dict.fromkeys(MEASURES, 2.0),
+            scores={"a": np.ones((3, 9)), "b": np.zeros((3, 9))},
+            seed_values={"perplexity": {"a": (1.0, 1.5, 1.2), "b": (4.0, 5.0, 4.5)}},
+            timings=Timings({"a": {0: 1.0, 1: 2.0}, "b": {0: 2.0, 1: 2.0}}),
+        )
     )
-    assert {effect.measure.name for effect in effects(part, seen)} == set(MEASURES)
+    assert {effect.measure.name for effect in found} == set(MEASURES)
 
 
-@pytest.mark.parametrize(("equal", "caveat"), [(False, "outputs of new differ"), (True, ""), (None, "")])
-def test_times_of_unequal_answers_are_doubted_and_named(equal: bool | None, caveat: str) -> None:
-    timings = {"a": {i: 2.0 + 0.1 * (i % 2) for i in range(6)}, "b": dict.fromkeys(range(6), 1.0)}
-    part, seen = two_arms(new_row={"equal": equal}, timings=Timings(timings))
-    effect = one(part, seen, "latency_ms")
-    assert (effect.caveat, effect.shown) == (caveat, not caveat)
+ARMS = ("attention", "linear", "window", "gating")
+
+
+def effect(part: str, arm: str, n: int, measure: str, middle: float, half: float = 0.01) -> Effect:
+    """Against attention."""
+    cells = {"first": f"{part}-{arm}-{n}", "second": f"{part}-{ARMS[0]}-{n}"}
+    contrast = Contrast(part=part, arm=arm, against=ARMS[0], place={}, seq_len=n, **cells)
+    estimate = Interval(estimate=middle, low=middle - half, high=middle + half, num=3)
+    return Effect(contrast=contrast, measure=MEASURES[measure], estimate=estimate)
+
+
+PARTS = tuple(
+    part_of({arm: [f"{name}-{arm}-{n}" for n in lengths] for arm in ARMS}, ARMS[0], name)
+    for name, lengths in (("recall", (64, 256)), ("time", (256, 1024, 4096)))
+)
+ROWS: dict[str, dict[str, Any]] = {
+    f"recall-{arm}-{n}": {"seq_len": n, "accuracy": value, "accuracy_low": value - 0.02, "accuracy_high": value + 0.02, "num_seeds": 3}
+    for n in (64, 256)
+    for arm, value in zip(ARMS, (0.99, 0.97, 0.2, 0.98), strict=True)
+}
+TIMES = [
+    effect("time", arm, n, "latency_ms", ratio)
+    for n, ratios in ((1024, (0.9, 0.5, 0.8)), (4096, (0.3, 0.1, 0.7)))
+    for arm, ratio in zip(ARMS[1:], ratios, strict=True)
+]
+SCORES = [
+    effect("recall", "linear", 256, "accuracy", -0.02, half=0.05),
+    effect("recall", "window", 256, "accuracy", -0.79),
+    effect("recall", "gating", 256, "accuracy", 0.008, half=0.005),
+]
+
+
+def fronts(
+    times: Sequence[Effect] = TIMES, scores: Sequence[Effect] = SCORES, predictions: Sequence[Prediction] = (), without: str = "nothing"
+) -> list[ArmFront]:
+    rows = {cell: found for cell, found in ROWS.items() if not cell.startswith(without)}
+    return arm_fronts(PARTS, rows, [*times, *scores], predictions)
+
+
+def test_every_trained_length_is_set_against_the_longest_time() -> None:
+    found = fronts()
+    assert [(front.part, front.seq_len, front.time_part, front.time_seq_len) for front in found] == [
+        ("recall", 64, "time", 4096),
+        ("recall", 256, "time", 4096),
+    ]
+    assert {point.arm: point.time.estimate for point in found[1].points} == {"attention": 1.0, "linear": 0.3, "window": 0.1, "gating": 0.7}
+    assert [point.arm for point in found[0].points if point.is_worse] == []  # nothing is significant at n = 64
+    assert [point.arm for point in found[1].points if point.is_worse] == ["window"]
+    linear = found[1].points[1].quality
+    assert [linear.estimate, linear.low, linear.high, linear.num] == pytest.approx([0.97, 0.95, 0.99, 3])
+
+
+def test_a_length_that_fewer_variants_reached_is_passed_over() -> None:
+    assert {front.time_seq_len for front in fronts(TIMES[:-1])} == {1024}
+
+
+def test_the_length_is_the_one_that_predictions_ask_about() -> None:
+    asked = Prediction(part="time", arm="linear", against="attention", measure="latency_ms", expected="lower", seq_len=1024, because="")
+    other = dataclasses.replace(asked, part="recall", seq_len=4096)
+    predictions = [asked, other, dataclasses.replace(other, measure="accuracy", part="time")]
+    assert {front.time_seq_len for front in fronts(predictions=predictions)} == {1024}
+
+
+def test_without_times_of_three_variants_or_the_baseline_there_is_nothing_to_show() -> None:
+    assert fronts([]) == fronts([found for found in TIMES if found.contrast.arm == "window"]) == []
+    assert fronts(without="recall-attention") == []
+
+
+@pytest.mark.parametrize(
+    ("times", "scores", "title"),
+    [
+        (TIMES, SCORES, "linear takes 0.30× the time of attention at n = 4096, and is not significantly worse in recall at n = 256"),
+        (
+            [effect("time", arm, 4096, "latency_ms", 0.9, half=0.2) for arm in ARMS[1:]],
+            SCORES,
+            "No variant is significantly faster than attention at n = 4096",
+        ),
+        (
+            TIMES,
+            [dataclasses.replace(found, caveat="one seed") for found in SCORES],
+            "Quality in recall at n = 256 against time at n = 4096; differences in quality are not tested",
+        ),
+        (
+            TIMES,
+            [effect("recall", arm, 256, "accuracy", -0.5) for arm in ARMS[1:]],
+            "Every variant significantly faster than attention at n = 4096 is worse in recall at n = 256",
+        ),
+    ],
+)
+def test_the_title_names_the_fastest_that_is_not_worse(times: list[Effect], scores: list[Effect], title: str) -> None:
+    assert front_title(fronts(times, scores)[1]) == title

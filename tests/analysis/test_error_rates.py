@@ -1,7 +1,7 @@
 """The procedures err at most as often as they say, all contrasts of a family together, and find what a power formula says they find.
 
 Equal models: 2, 5 and 12 of them, with one slow process in thirty, with spreads over seeds in ratios of 1 to 10, and with the rounds of a committed
-run. Two shares of seeds are in test_significance.py, two runs in test_diff.py.
+run. Two shares of seeds are in test_accuracy.py, two runs in test_diff.py.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from bench.analysis.ranking import fastest_first, rank_latency
-from bench.analysis.significance import compare_groups
+from bench.analysis.accuracy import compare_groups
+from bench.analysis.ratios import fastest_first, rank_latency
 from bench.intervals import LEVEL, joint_level, ratio_over_rounds
 from bench.reading.store import read_run
 from bench.reading.table import times_of

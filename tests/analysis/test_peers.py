@@ -92,13 +92,6 @@ def test_the_intervals_of_a_place_hold_together(num_rounds: int, num_faster: int
     assert standing.shown_faster == {"fp32": (num_faster, 2)}
 
 
-def test_a_round_that_one_side_lacks_is_no_pair() -> None:
-    made = Made(times={"timm": (4.0,) * 6})
-    ratio = next(p.ratio for p in made.standing().pairs if p.peer == "timm" and p.kind == SHIPPED)
-    assert ratio is not None
-    assert ratio.num == 6
-
-
 def test_the_fastest_peer_is_that_of_the_smallest_median_as_shipped() -> None:
     made = Made(times={"gmlp/lucidrains/65": (3.9,) * 6})
     assert {pair.place.seq_len: pair.peer for pair in made.standing().fastest} == {17: "timm", 65: "lucidrains"}
@@ -114,21 +107,23 @@ def test_the_mean_is_taken_within_each_round() -> None:
     assert fastest.ratio == mean.ratio
 
 
-def test_different_answers_are_left_out_and_named() -> None:
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"output_error": 0.02}, "outputs differ: output error 2.0e-02"),
+        ({"gradient_error": 0.5}, "outputs differ: output error 2.0e-06, gradient error 5.0e-01"),
+    ],
+)
+def test_different_answers_are_left_out_and_named(changes: dict[str, float], reason: str) -> None:
+    """Also where only the gradients differ."""
     wrong = "gmlp/timm/17"
-    standing = Made(changes={wrong: {"equal": False, "output_error": 0.02}}).standing()
-    assert [(e.row["cell_id"], e.reason) for e in standing.excluded] == [(wrong, "outputs differ: output error 2.0e-02")]
+    standing = Made(changes={wrong: {"equal": False, **changes}}).standing()
+    assert [(e.row["cell_id"], e.reason) for e in standing.excluded] == [(wrong, reason)]
     assert {(p.peer, p.place.seq_len) for p in standing.pairs if p.kind == SHIPPED} == {
         ("timm", 65),
         ("lucidrains", 17),
         ("lucidrains", 65),
     }
-
-
-def test_different_gradients_are_different_answers() -> None:
-    """Though the outputs are equal."""
-    standing = Made(changes={"gmlp/timm/17": {"equal": False, "gradient_error": 0.5}}).standing()
-    assert [e.reason for e in standing.excluded] == ["outputs differ: output error 2.0e-06, gradient error 5.0e-01"]
 
 
 def test_ours_with_different_answers_is_compared_with_nothing() -> None:
@@ -138,32 +133,19 @@ def test_ours_with_different_answers_is_compared_with_nothing() -> None:
     assert (mean.num_places, mean.num_planned) == (1, 2)
 
 
-@pytest.mark.parametrize("times", [(), (4.0,), (4.0, 4.0)])
-def test_what_was_not_measured_in_full_is_named(times: tuple[float, ...]) -> None:
+@pytest.mark.parametrize(
+    ("times", "changes", "reason"),
+    [
+        ((), {}, "not timed"),
+        ((), {"status": "timed_out", "reason": "after 60 s"}, "not fully measured: timed_out, after 60 s"),
+        ((4.0, 4.0), {"status": "timed_out", "reason": "after 60 s"}, "not fully measured: timed_out, after 60 s"),
+    ],
+)
+def test_what_was_not_measured_in_full_is_named(times: tuple[float, ...], changes: dict[str, str], reason: str) -> None:
     """Also where some rounds ended: they would be the quick ones."""
-    made = Made(times={"gmlp/timm/65": times}, changes={"gmlp/timm/65": {"status": "timed_out", "reason": "after 60 s"}})
-    standing = made.standing()
-    assert [(e.place.seq_len, e.reason) for e in standing.excluded] == [(65, "not fully measured: timed_out, after 60 s")]
+    standing = Made(times={"gmlp/timm/65": times}, changes={"gmlp/timm/65": changes}).standing()
+    assert [(e.place.seq_len, e.reason) for e in standing.excluded] == [(65, reason)]
     assert {pair.place.seq_len for pair in standing.pairs if pair.peer == "timm" and pair.kind == SHIPPED} == {17}
-
-
-def test_what_was_not_timed_is_named() -> None:
-    assert [e.reason for e in Made(times={"gmlp/timm/65": ()}).standing().excluded] == ["not timed"]
-
-
-def test_steady_times_are_shown_to_be_shorter() -> None:
-    """About half of timm's time, and nearly the same in all rounds."""
-    standing = Made(times={BEST_ARM: (1.0, 1.01) * 4, "timm": (2.0,) * 8, "lucidrains": (3.0,) * 8}).standing()
-    assert standing.shown_faster == {"fp32": (2, 2)}
-
-
-def test_rounds_that_are_too_few_show_nothing() -> None:
-    standing = Made(times={BEST_ARM: (1.0, 1.01), "timm": (2.0,) * 2, "lucidrains": (3.0,) * 2}).standing()
-    assert standing.shown_faster == {"fp32": (0, 2)}
-    ratio = standing.fastest[0].ratio
-    assert ratio is not None
-    assert ratio.is_open
-    assert ratio.span == pytest.approx((0.5, 0.505))
 
 
 def test_a_run_without_our_best_engine_has_no_standing() -> None:

@@ -10,7 +10,7 @@ from bench.planning.build import build_plan
 from bench.planning.jobs import jobs
 from bench.reading.store import RECORDS, StoredRun
 from bench.running.writer import line_of, start_run
-from bench.spec import MEASURED, PILOT, Job, Outcome, Plan, PlannedCell, Recipe, Record, Settings
+from bench.spec import LATENCY, MEASURED, Job, Outcome, Plan, PlannedCell, Recipe, Record, Settings
 from tests.fake_executor import measured, recorded
 from tests.requested import parse_request
 
@@ -65,19 +65,5 @@ def _outcome(job: Job, planned: PlannedCell) -> Outcome:
         share = sizing.cost.flops().degree(2) * n**2 / flops
         counts = {"flops": flops, "flops_fvcore": flops, "flops_torch": flops, "flops_agree": True}
         return Outcome(status=MEASURED, values={**counts, "flops_quadratic_share": share})
-    if job.metric == PILOT:
-        return measured(job)
-    batch = job.cell.workload.batch_size
-    ms = 1e-6 * NS_PER_FLOP * flops * batch * (1 + SLOW_ROUNDS * (job.repeat % 3))
-    values = {
-        "latency_ms": ms,
-        "device_latency_ms": None,
-        "first_call_ms": 2 * ms,
-        "compile_s": None,
-        "threads": 1,
-        "attention_effective": "flash" if job.cell.workload.attention == "auto" else "none",
-        "precision_effective": "fp32",
-        "batch_size": batch,
-        "seq_len": n,
-    }
-    return Outcome(status=MEASURED, values=values, samples={"wall_ms": tuple(ms * (1 + 0.001 * place) for place in range(job.num_blocks))})
+    ms = 1e-6 * NS_PER_FLOP * flops * job.cell.workload.batch_size * (1 + SLOW_ROUNDS * (job.repeat % 3))
+    return measured(job, ms, num_bursts=job.num_blocks) if job.metric == LATENCY else measured(job)

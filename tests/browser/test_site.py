@@ -27,7 +27,7 @@ PAGES = (INDEX, EXPLORER, "readme.html", "docs/index.html", "docs/method.html", 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a superseded run, a run of like host and newer code, and one of another host."""
+    """Of a run, one of like host and newer code, and one of another host."""
     return build(plant(tmp_path_factory.mktemp("repository")))
 
 
@@ -46,14 +46,10 @@ def open_explorer(browser: Chrome, site: Path, state: str = "") -> WebElement:
     return explorer(browser)
 
 
-def superseded(found: WebElement) -> WebElement:
-    return found.find_element(By.XPATH, ".//button[text()='superseded runs']")
-
-
 def test_times_of_hosts_are_shown_apart_and_counts_together(browser: Chrome, site: Path) -> None:
     found = open_explorer(browser, site, "y=latency_ms&x=seq_len&size=budget+600+k")
     assert text(found, "message").startswith("Times of 2 hosts cannot be compared; shows zen 4")
-    assert list(values(found)) == ["gMLP", "ViT"]
+    assert list(values(found)) == [f"{model}, timed as in {run}" for run in (OLD, NEW) for model in ("gMLP", "ViT")]
     read_first(found)
     assert text(found, "at") == "n (tokens): 17"
     control(found, "host").select_by_visible_text("zen 3, 2 cores")
@@ -72,23 +68,6 @@ def test_times_of_hosts_are_shown_apart_and_counts_together(browser: Chrome, sit
     assert console(browser) == []
 
 
-def test_superseded_rows_are_seen_when_asked_for_and_join_no_newer_code(browser: Chrome, site: Path) -> None:
-    found = open_explorer(browser, site, "y=latency_ms&x=seq_len&size=budget+600+k")
-    assert "Hides 4 rows of superseded runs." in text(found, "message")
-    superseded(found).click()
-    assert list(values(found)) == [f"{model}, timed as in {run}" for run in (OLD, NEW) for model in ("gMLP", "ViT")]
-    assert "Hides" not in text(found, "message")
-    control(found, "divide by").select_by_visible_text(f"gMLP, timed as in {NEW}")
-    assert f"because other code measured them than gMLP, timed as in {NEW}: gMLP, timed as in {OLD}" in text(found, "message")
-    superseded(found).click()
-    assert list(values(found)) == ["gMLP", "ViT"]
-    control(found, "run").select_by_visible_text(OLD)
-    assert text(found, "message") == "No row matches this selection. Hides 4 rows of superseded runs."
-    superseded(found).click()
-    assert control(found, "run").first_selected_option.text == OLD
-    assert list(values(found)) == ["gMLP", "ViT"]
-
-
 def test_the_address_restores_what_was_chosen(browser: Chrome, site: Path) -> None:
     found = open_explorer(browser, site)
     assert browser.current_url.endswith(EXPLORER)  # a first look leaves the address alone
@@ -96,8 +75,7 @@ def test_the_address_restores_what_was_chosen(browser: Chrome, site: Path) -> No
     control(found, "run").select_by_visible_text("all")
     control(found, "y").select_by_visible_text("latency, p90 (ms)")
     control(found, "model").select_by_visible_text("ViT")
-    control(found, "divide by").select_by_visible_text("all rows")
-    superseded(found).click()
+    control(found, "divide by").select_by_visible_text(f"timed as in {NEW}")
     found.find_element(By.XPATH, ".//button[text()='logarithmic y']").click()
     found.find_elements(By.CSS_SELECTOR, ".legend input")[0].click()
     address, before = browser.current_url, list(values(found))
@@ -109,7 +87,7 @@ def test_the_address_restores_what_was_chosen(browser: Chrome, site: Path) -> No
     assert [control(found, name).first_selected_option.text for name in names] == chosen
     assert list(values(found)) == before
     pressed = {button.text: button.get_attribute("aria-pressed") for button in found.find_elements(By.TAG_NAME, "button")}
-    assert pressed == {"logarithmic x": "true", "logarithmic y": "false", "superseded runs": "true"}
+    assert pressed == {"logarithmic x": "true", "logarithmic y": "false"}
     assert not found.find_element(By.CSS_SELECTOR, ".legend input").is_selected()
     assert console(browser) == []
 
@@ -117,17 +95,14 @@ def test_the_address_restores_what_was_chosen(browser: Chrome, site: Path) -> No
 def test_the_index_filters_sorts_and_leads_to_report_and_explorer(browser: Chrome, site: Path) -> None:
     show(browser, site / INDEX)
     block = browser.find_element(By.CSS_SELECTOR, ".table-block")
-    assert not browser.find_element(By.ID, OLD).is_displayed()
     block.find_element(By.TAG_NAME, "input").send_keys("zen 4")
-    assert [row.get_attribute("id") for row in block.find_elements(By.CSS_SELECTOR, "tbody tr")] == [NEW]
+    assert [row.get_attribute("id") for row in block.find_elements(By.CSS_SELECTOR, "tbody tr")] == [NEW, OLD]
     block.find_element(By.LINK_TEXT, "report").click()
     assert browser.title == "New - gmlp-bench"
     browser.back()
-    browser.find_element(By.CSS_SELECTOR, "details summary").click()
     browser.find_element(By.ID, OLD).find_element(By.LINK_TEXT, "explore").click()
     found = explorer(browser)
     assert control(found, "run").first_selected_option.text == OLD
-    assert superseded(found).get_attribute("aria-pressed") == "true"
     assert console(browser) == []
 
 

@@ -58,16 +58,15 @@ def text(folder: Path, _patch: pytest.MonkeyPatch) -> Made:
     return Made(task=f"text:{folder / 'made.csv'}")
 
 
-def masked_token(folder: Path, _patch: pytest.MonkeyPatch) -> Made:
-    write_table(folder / "made.csv", 60)
-    return Made(task=f"masked_token:text:{folder / 'made.csv'}")
+def masked_token(folder: Path, patch: pytest.MonkeyPatch) -> Made:
+    return Made(task=f"masked_token:{text(folder, patch).task}")
 
 
 def trec(folder: Path, _patch: pytest.MonkeyPatch) -> Made:
     """Of full size: a part of a known text set is refused."""
     (folder / "trec6").mkdir()
     coarse = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
-    lines = [f"{coarse[row % 6]}:made {row} asks what ?" for row in range(5952)]
+    lines = [f"{coarse[row % 6]}:made {row} asks what é is ?" for row in range(5952)]
     (folder / "trec6/train_5500.label").write_text("\n".join(lines[:5452]) + "\n", encoding="latin-1")
     (folder / "trec6/TREC_10.label").write_text("\n".join(lines[5452:]) + "\n", encoding="latin-1")
     return Made(task="trec", data_root=folder)
@@ -77,7 +76,7 @@ def sst2(folder: Path, _patch: pytest.MonkeyPatch) -> Made:
     (folder / "sst2").mkdir()
     first = 0
     for name, size in (("train", 67349), ("dev", 872), ("test_labelled", 1821)):
-        rows = [f"{row} is a phrase\t{row % 2}" for row in range(first, first + size)]
+        rows = [f'{row} is a "phrase \t{row % 2}' for row in range(first, first + size)]
         (folder / f"sst2/{name}.tsv").write_text("\n".join(["sentence\tlabel", *rows]) + "\n", encoding="utf-8")
         first += size
     return Made(task="sst2", data_root=folder)

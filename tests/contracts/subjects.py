@@ -37,7 +37,7 @@ EDGES: dict[str, list[dict[str, Any]]] = {
 EVERYWHERE = max(LENGTHS)
 MIXER_SIZES = ("seq_len", "width")
 INTERFACES = tuple(Interface(input=kind, output=output) for output in OUTPUTS for kind in INPUTS if kind != "images")
-"""Images are the same patches in another order: tests/models/test_patches.py holds the answers to them to be those to patches."""
+"""Images are the same patches in another order: tests/models/test_images.py holds the answers to them to be those to patches."""
 POINTS = Interface(patch_dim=3, num_classes=1, output="tokens")
 """Points (x, y, is y asked for), each answered with a number: what the families read that are made for nothing else."""
 NONSENSE = "nonsense"

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from bench.spec import RequestError
-from bench.tasks import IGNORED, Split, Splits
-from bench.tasks._info import CLASS, TOKEN_CLASS, TOKEN_VALUE, Images, Sequences, TaskInfo
+from bench.tasks import IGNORED, Split, Splits, load_splits
+from bench.tasks._info import CLASS, TOKEN_CLASS, TOKEN_VALUE, Images, Sequences, TaskInfo, info_of
 from models.layers.patches import cut_patches
 from models.layers.shape import NO_POOL, POOLS, num_data_tokens
 
@@ -35,6 +35,10 @@ class Subject:
     def splits(self) -> Splits:
         """At the second of the lengths tried."""
         return self.load(lengths_of(self.info)[1])
+
+
+def subject_of(text: str, *, counts_match: bool = True) -> Subject:
+    return Subject(info=info_of(text), load=lambda num_tokens: load_splits(text, num_tokens=num_tokens), counts_match=counts_match)
 
 
 def lengths_of(info: TaskInfo) -> tuple[int, ...]:

@@ -60,11 +60,6 @@ def test_a_single_token_is_refused() -> None:
         dataclasses.replace(SHAPE, seq_len=1)
 
 
-def test_some_mixers_cost_n2() -> None:
-    quadratic = {subject.name for subject in SUBJECTS if not subject.is_family and subject.is_plain and subject.cost(257).macs().degree(2)}
-    assert quadratic == {"additive_attention", "attention", "gated_projection", "kernel_attention", "spatial_gating"}
-
-
 def configs() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     """Of each family and mixer: its config of options, and their defaults."""
     of_families = {name: (family_config(name, interfaces(name)[0]), family_defaults(name)) for name in catalog.names("families")}

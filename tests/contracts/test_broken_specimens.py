@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -12,12 +11,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bench.flop_counter import CountError
 from models.layers.cost import Cost, N, Term, constant
 from models.layers.padding import zero_padding
 from models.layers.shape import Interface
 from tests.contracts import checks
-from tests.contracts.subjects import Subject, allowed_words, family_subject, mixer_subject
+from tests.contracts.subjects import Subject, family_subject, mixer_subject
 
 SOUND = family_subject("vit", Interface(), {})
 QKV = "blocks.0.attention.qkv.weight"
@@ -43,16 +41,16 @@ def answering(answer: Answer, subject: Subject = SOUND) -> Subject:
     )
 
 
-def costing(change: Callable[[int, Term], Term]) -> Subject:
-    return dataclasses.replace(SOUND, cost=lambda n: Cost(tuple(change(n, term) for term in SOUND.cost(n).terms)))
+def costing(cost: Callable[[int], Cost]) -> Subject:
+    return dataclasses.replace(SOUND, cost=cost, reference_cost=cost)
 
 
-def with_term(subject: Subject = SOUND, **term: Any) -> Subject:
-    return dataclasses.replace(subject, cost=lambda n: subject.cost(n) + Cost((Term(name="extra", **term),)), reference_cost=subject.cost)
+def with_terms(change: Callable[[int, Term], Term]) -> Subject:
+    return costing(lambda n: Cost(tuple(change(n, term) for term in SOUND.cost(n).terms)))
 
 
-def same_formulation(subject: Subject) -> Subject:
-    return dataclasses.replace(subject, reference_cost=subject.cost)
+def with_term(**term: Any) -> Subject:
+    return costing(lambda n: SOUND.cost(n) + Cost((Term(name="extra", **term),)))
 
 
 def built_with(change: Callable[[nn.Module], object], subject: Subject = SOUND) -> Subject:
@@ -64,10 +62,6 @@ def built_with(change: Callable[[nn.Module], object], subject: Subject = SOUND) 
         return model
 
     return dataclasses.replace(subject, build=build)
-
-
-def claiming(reached: Callable[[int], range], subject: Subject) -> Subject:
-    return dataclasses.replace(subject, reached=reached)
 
 
 def drops_nowhere(model: nn.Module) -> None:
@@ -89,62 +83,35 @@ def in_bf16_more(model: nn.Module, data: Tensor, valid: Tensor | None, _: Tensor
 
 
 SEEDS = itertools.count()
-GATED = family_subject("gmlp", Interface(output="tokens"), {})
-ATTENTION, CAUSAL = mixer_subject("attention", {}), mixer_subject("attention", {"causal": True})
-STEPWISE = mixer_subject("gru", {})
-count_far = functools.partial(checks.check_flops, lengths=(4097,))
+ATTENTION = mixer_subject("attention", {})
 
 BROKEN: dict[str, tuple[Callable[[Subject], None], Subject, str]] = {
-    "a forgotten parameter": (checks.check_params, with_term(params=N), "parameters at n = 17"),
-    "one that grows with n, said to be constant": (
+    "a parameter that grows with n, said to be constant": (
         checks.check_params,
-        costing(lambda _, term: dataclasses.replace(term, params=constant(term.params.at(17)))),
+        with_terms(lambda _, term: dataclasses.replace(term, params=constant(term.params.at(17)))),
         "parameters at n = 17",
     ),
-    "parameters of blocks said to lie outside": (
-        checks.check_params,
-        costing(lambda _, t: dataclasses.replace(t, scope="head")),
-        "of the blocks",
-    ),
-    "a wrong term": (checks.check_flops, same_formulation(with_term(macs=N * N)), "by torch"),
+    "a wrong term": (checks.check_flops, with_term(macs=N * N), "by torch"),
     "a wrong number of backward products": (
         checks.check_flops,
-        same_formulation(costing(lambda _, term: dataclasses.replace(term, backward_products=2))),
+        with_terms(lambda _, term: dataclasses.replace(term, backward_products=2)),
         "training FLOPs",
     ),
-    "a wrong term of a stepwise reference": (count_far, same_formulation(with_term(STEPWISE, macs=constant(1))), "n = 4097"),
-    "a stepwise reference that is no polynomial": (
-        count_far,
-        answering(lambda model, data, *_: model(data) + (data[0, :1, :1].expand(2 ** data.shape[1], 1) @ data[0, :1, :1]).mean(), STEPWISE),
-        "not a polynomial",
-    ),
-    "a formulation that costs more": (checks.check_flops, with_term(macs=N), "another formulation"),
-    "work that no counter sees": (checks.check_flops, answering(lambda m, data, *_: m(data) + torch.cdist(data, data).mean()), "cdist"),
-    "FFTs that never run": (checks.check_flops, same_formulation(with_term(ffts=2, fft_length=8)), "FFTs at n = 17: 240"),
-    "FFTs that no term names": (
+    "a formulation that costs more": (
         checks.check_flops,
-        answering(lambda m, data, *_: m(data) + torch.fft.rfft(data).real.mean()),
-        "FFTs at n = 17: 0",
+        dataclasses.replace(with_term(macs=N), reference_cost=SOUND.cost),
+        "another formulation",
     ),
+    "FFTs that never run": (checks.check_flops, with_term(ffts=2, fft_length=8), "FFTs at n = 17: 240"),
     "a wrong term in a real run": (checks.check_profiled_flops, with_term(macs=N), "by the profiler"),
     "attention that no term recomputes": (
         checks.check_profiled_flops,
-        costing(lambda _, term: dataclasses.replace(term, recompute_macs=constant(0))),
+        with_terms(lambda _, term: dataclasses.replace(term, recompute_macs=constant(0))),
         "recomputed",
     ),
     "a term with seq_len in it": (
         checks.check_one_polynomial,
-        costing(lambda n, t: dataclasses.replace(t, macs=t.macs * n)),
-        "other terms",
-    ),
-    "a number of FFTs with seq_len in it": (
-        checks.check_one_polynomial,
-        costing(lambda n, t: dataclasses.replace(t, ffts=n)),
-        "other terms",
-    ),
-    "blocks that leave another number over": (
-        checks.check_one_polynomial,
-        mixer_subject("window_attention", {"window": 14}),
+        with_terms(lambda n, t: dataclasses.replace(t, macs=t.macs * n)),
         "other terms",
     ),
     "a parameter without gradient": (checks.check_gradients, answering(lambda m, data, *_: m(data)), "no gradient reaches extra"),
@@ -156,7 +123,6 @@ BROKEN: dict[str, tuple[Callable[[Subject], None], Subject, str]] = {
     ),
     "weights drawn too wide": (checks.check_fresh_weights, built_with(drawn_within(0.5)), "beyond the bound"),
     "weights drawn too narrow": (checks.check_fresh_weights, built_with(drawn_within(0.2)), "uniform"),
-    "a bias of one": (checks.check_fresh_weights, built_with(lambda m: nn.init.ones_(m.get_parameter("head.classify.bias"))), "at zero"),
     "a norm of two": (checks.check_fresh_weights, built_with(lambda m: m.get_parameter("norm.weight").data.fill_(2.0)), "neutral"),
     "padding that leaks": (checks.check_padding, answering(lambda m, data, *_: m(data)), "padded tokens hold"),
     "padding that is emptied but takes part": (
@@ -164,29 +130,12 @@ BROKEN: dict[str, tuple[Callable[[Subject], None], Subject, str]] = {
         answering(lambda m, data, valid, _: m(data if valid is None else zero_padding(data, valid))),
         "an item among padding",
     ),
-    "an answer that knows of a mask": (
-        checks.check_padding,
-        answering(lambda m, data, valid, _: m(data, valid) * (1.0 if valid is None or valid.sum() < 10 else 1.001)),
-        "all valid|among",
-    ),
     "an item that meets the others": (
         checks.check_padding,
         answering(lambda m, data, valid, _: m(data, valid) + 0.001 * m(data, valid).mean(dim=0)),
         "an item among others",
     ),
-    "tokens that never meet": (
-        checks.check_mixing,
-        claiming(lambda _: range(17), family_subject("gmlp", Interface(output="tokens"), {"gating": "identity"})),
-        "tokens meet",
-    ),
-    "tokens that meet": (checks.check_mixing, claiming(lambda place: range(place, place + 1), GATED), "tokens meet"),
-    "a mask that is none": (checks.check_mixing, claiming(lambda place: range(place, 17), ATTENTION), "tokens meet"),
-    "a mask that is off by one": (checks.check_mixing, claiming(lambda place: range(place + 1, 17), CAUSAL), "tokens meet"),
-    "a window that reaches less far": (
-        checks.check_mixing,
-        claiming(lambda _: range(5), mixer_subject("window_attention", {"window": 4})),
-        "tokens meet",
-    ),
+    "a mask that is none": (checks.check_mixing, dataclasses.replace(ATTENTION, reached=lambda place: range(place, 17)), "tokens meet"),
     "a token that reaches all by very little": (
         checks.check_mixing,
         answering(lambda m, data, *_: m(data) + 1e-10 * data.sum(dim=1, keepdim=True), mixer_subject("long_convolution", {"causal": True})),
@@ -212,14 +161,9 @@ BROKEN: dict[str, tuple[Callable[[Subject], None], Subject, str]] = {
 @pytest.mark.parametrize("fault", BROKEN)
 def test_the_contract_notices(fault: str) -> None:
     check, subject, complaint = BROKEN[fault]
-    with pytest.raises((AssertionError, CountError), match=complaint):
+    with pytest.raises(AssertionError, match=complaint):
         check(subject)
 
 
 def test_every_check_is_shown_to_fail() -> None:
-    assert {check for check, *_ in BROKEN.values() if check is not count_far} == set(checks.CONTRACT)
-
-
-def test_a_choice_that_refuses_nothing_is_noticed() -> None:
-    with pytest.raises(AssertionError, match="name what it allows"):
-        allowed_words("")
+    assert {check for check, *_ in BROKEN.values()} == set(checks.CONTRACT)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bench import catalog
-from bench.tasks import DATA_VARIABLE, Splits, load_splits, require_data
+from bench.tasks import DATA_VARIABLE, require_data
 from bench.tasks._info import info_of
 from tests.contracts.made_data import made_for
-from tests.contracts.task_checks import Subject, check_all
+from tests.contracts.task_checks import Subject, check_all, subject_of
 
 
 @pytest.fixture(scope="module", params=catalog.names("tasks"))
@@ -25,12 +24,7 @@ def task(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         patch.setenv(DATA_VARIABLE, str(made.data_root or ""))
         require_data(made.task)
         info_of.cache_clear()
-        load = functools.partial(load_at, made.task)
-        yield Subject(info=info_of(made.task), load=load, counts_match=made.counts_match)
-
-
-def load_at(text: str, num_tokens: int) -> Splits:
-    return load_splits(text, num_tokens=num_tokens)
+        yield subject_of(made.task, counts_match=made.counts_match)
 
 
 def test_contract(task: Subject) -> None:

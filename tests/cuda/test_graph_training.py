@@ -12,17 +12,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
 
 from bench.measure.step import attention_backend, set_product_precision
-from bench.metrics import accuracy
-from bench.spec import Cell, Job, ModelSpec, Recipe, Workload
 from bench.tasks._info import CLASS, TOKEN_CLASS
-from bench.training.checkpoint import Checkpoint, random_state
-from bench.training.distillation import train_with_teacher
-from bench.training.loop import Training, TrainResult, train
-from models.layers.shape import Interface, Shape
-from tests.training.small_trainings import IDENTITY, SEED, CutOffError, build, changed, losses, made_data, same_bits
+from bench.training.loop import train
+from tests.training.small_trainings import SEED, build, changed, losses, made_data, run, run_until_cut_off, same_bits, saved_at
 from tests.training.test_recorded_step import Peeking, token_data
 
 pytestmark = pytest.mark.cuda
@@ -48,28 +42,11 @@ def repeatable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def run(recipe: Recipe, family: str, checkpoint: Checkpoint | None = None) -> tuple[nn.Module, TrainResult]:
-    model = build(family)
-    return model, train_with_teacher(model, made_data(recipe.augment), recipe, seed=SEED, device="cuda", checkpoint=checkpoint)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_digits_are_learned_as_by_eager_steps(family: str) -> None:
-    interface = Interface(patch_dim=64, num_classes=10)
-    model = ModelSpec(name=family, family=family, shape=Shape(seq_len=17, width=64, depth=2, heads=2, ffn_width=128), interface=interface)
-    cell = Cell(model=model, workload=Workload(device="cuda", task="digits"))
-    recipes = [Recipe(epochs=2, batch_size=64, engine=engine) for engine in ("graph", "eager")]
-    found, expected = (accuracy.measure(Job(cell=cell, metric="accuracy", repeat=0, recipe=recipe)) for recipe in recipes)
-    assert found.samples["loss"] == pytest.approx(expected.samples["loss"], rel=CLOSE)
-    assert found.values["train_engine"] == "graph"
-
-
 @pytest.mark.parametrize("changes", RECIPES.values(), ids=RECIPES)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_recipe_learns_what_eager_steps_learn(family: str, changes: dict[str, Any]) -> None:
     """Dropout, too: a replay advances the random state as the same kernels do one by one."""
-    _, found = run(changed(engine="graph", **changes), family)
-    _, expected = run(changed(**changes), family)
+    found, expected = (run(changed(engine=engine, **changes), family, device="cuda")[1] for engine in ("graph", "eager"))
     tolerance = 2e-2 if "precision" in changes else CLOSE
     assert losses(found) == pytest.approx(losses(expected), rel=tolerance)
 
@@ -88,47 +65,19 @@ def test_padded_text_is_learned_as_by_eager_steps(answers: str, accumulate: int)
 
 @pytest.mark.parametrize("step", [5, 7, 9])
 @pytest.mark.parametrize("changes", RECIPES.values(), ids=RECIPES)
-def test_a_resumed_training_equals_an_uninterrupted_one_to_the_bit(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, changes: dict[str, Any], step: int
-) -> None:
+def test_a_resumed_training_equals_an_uninterrupted_one_to_the_bit(tmp_path: Path, changes: dict[str, Any], step: int) -> None:
     """Interrupted after an epoch, between full steps, and before the smaller one."""
-    recipe, learn, family = changed(engine="graph", **changes), Training.learn, "gmlp"
-    expected, whole = run(recipe, family)
-
-    def learn_or_end(training: Training, chosen: Tensor) -> None:
-        if training.recorded and training.step == step:
-            raise CutOffError
-        learn(training, chosen)
-
-    def checkpoint() -> Checkpoint:
-        return Checkpoint(path=tmp_path / "c.pt", identity=IDENTITY, every_s=0.0, hosts=["here"])
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Training, "learn", learn_or_end)
-        with pytest.raises(CutOffError):
-            run(recipe, family, checkpoint())
+    recipe = changed(engine="graph", **changes)
+    expected, whole = run(recipe, "gmlp", device="cuda")
+    run_until_cut_off(recipe, "gmlp", saved_at(tmp_path / "c.pt"), step, device="cuda")
     torch.cuda.manual_seed(0)
-    model, resumed = run(recipe, family, checkpoint())
+    model, resumed = run(recipe, "gmlp", saved_at(tmp_path / "c.pt"), device="cuda")
     assert same_bits(model, expected)
     assert losses(resumed) == losses(whole)
 
 
-def test_recording_leaves_the_random_state_as_it_is() -> None:
-    """Without dropout no step draws, with it the recorded step draws as much as one eager step."""
-    torch.manual_seed(SEED)
-    states = []
-    for engine in ("graph", "eager"):
-        torch.manual_seed(SEED)
-        training = Training(build("vit").to("cuda"), made_data().to("cuda"), changed(engine=engine, dropout=0.2), seed=SEED, device="cuda")
-        training.model.train()
-        training.learn(training._order()[0])
-        states.append(random_state())
-    assert states[0].keys() == states[1].keys() == {"cpu", "cuda"}
-    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
-
-
 def record_first() -> None:
-    run(changed(engine="graph"), "vit")
+    run(changed(engine="graph"), "vit", device="cuda")
 
 
 def record_what_waits() -> None:

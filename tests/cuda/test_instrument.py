@@ -12,8 +12,9 @@ from bench.measure import environment
 from bench.metrics import accuracy, energy, equality, memory
 from bench.running.executors import inline, run_batch
 from bench.running.executors.process import Executor
-from bench.spec import Cell, Job, ModelSpec, Recipe, Settings, Workload
-from models.layers.shape import Interface, Shape
+from bench.spec import Job, Recipe, Settings
+from models.layers.shape import Interface
+from tests.made_jobs import small_job, small_model
 from tests.timed import in_group
 
 pytestmark = pytest.mark.cuda
@@ -23,9 +24,9 @@ MIB = 2**20
 
 
 def job(metric: str, family: str = "gmlp", n: int = 65, **work: Any) -> Job:
-    model = ModelSpec(name=family, family=family, shape=Shape(seq_len=n, width=256, depth=4, heads=4, ffn_width=1024))
+    model = small_model(family, seq_len=n, width=256, depth=4, heads=4, ffn_width=1024)
     wanted = {"batch_size": 32, "device": "cuda", "attention": FAMILIES[family], **work}
-    found = Job(cell=Cell(model=model, workload=Workload(**wanted)), metric=metric, repeat=0, settings=Settings(quick=True, sample_s=0.2))
+    found = small_job(metric, model, work=wanted, settings=Settings(quick=True, sample_s=0.2))
     return in_group(found, num_blocks=7, num_calls=20) if metric == "latency" else found
 
 
@@ -117,13 +118,8 @@ def test_nothing_that_a_job_held_is_left_for_the_next_in_its_process() -> None:
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16-autocast"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_model_learns_on_the_device(family: str, precision: str) -> None:
-    model = ModelSpec(
-        name=family,
-        family=family,
-        shape=Shape(seq_len=17, width=64, depth=2, heads=2, ffn_width=128),
-        interface=Interface(patch_dim=64, num_classes=10),
-    )
-    cell = Cell(model=model, workload=Workload(device="cuda", task="digits", attention=FAMILIES[family]))
-    recipe = Recipe(epochs=8, precision=precision)
-    scores = [accuracy.measure(Job(cell=cell, metric="accuracy", repeat=seed, recipe=recipe)).values["accuracy"] for seed in range(2)]
+    model = small_model(family, interface=Interface(patch_dim=64, num_classes=10), width=64, depth=2, heads=2, ffn_width=128)
+    work = {"device": "cuda", "task": "digits", "attention": FAMILIES[family]}
+    asked = [small_job("accuracy", model, work=work, repeat=seed, recipe=Recipe(epochs=8, precision=precision)) for seed in range(2)]
+    scores = [accuracy.measure(each).values["accuracy"] for each in asked]
     assert statistics.mean(scores) > 0.6

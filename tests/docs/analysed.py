@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +16,13 @@ from typing import Any, Protocol, TypeVar
 import pandas
 
 from bench import numbers
+from bench.analysis.accuracy import solved_seeds
 from bench.analysis.effects import Effect
 from bench.analysis.front import accuracies_of, choose_axes, front_of, on_front
-from bench.analysis.significance import solved_seeds
 from bench.analysis.study import Study, study
 from bench.questions import PaysFrom
 from bench.reading.store import read_run
+from bench.report.sections.answer import answer_sentences
 from bench.report.sections.arm_facts import fact_table
 from bench.report.sections.equal_budget import budget_table
 from bench.report.sections.findings import pays_from_text
@@ -109,6 +111,11 @@ def lead(report: str, first: str, second: str, **where: Any) -> Analysed:
         return _points(-difference.estimate, -difference.high, -difference.low)
 
     return Analysed(report=report, write=write)
+
+
+def answer(report: str, place: int) -> Analysed:
+    """A sentence of a run's answer, by its place."""
+    return Analysed(report=report, write=lambda found: answer_sentences(found)[place])
 
 
 def equal_training(report: str, pair: str, place: str) -> Analysed:
@@ -211,4 +218,4 @@ def _only(found: Iterable[One], name: str, where: Mapping[str, Any]) -> One:
 
 def _points(estimate: float, low: float, high: float, sign: str = "") -> str:
     value, least, most = (f"{100 * part:{sign}.1f}" for part in (estimate, low, high))
-    return f"{value} points [{least}, {most}]"
+    return f"{value} points{f' [{least}, {most}]' if math.isfinite(low) else ''}"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from bench.reading.families import family_sizes
 from bench.reading.timings import ratio_of
 from tests.docs.analysed import (
     Fillable,
+    answer,
     cells,
     effect,
     equal_training,
@@ -39,8 +40,7 @@ from tests.docs.analysed import (
 
 ROOT = Path(__file__).resolve().parents[2]
 MARKED = re.compile(r"<!--=([a-z0-9_]+)-->(.*?)<!--/-->")
-CELL = re.compile(r"\{(\w+):(\w+)\}")
-OF_MODEL, RATIO = re.compile(r"\{(\w+)\.(\w+):(\w+)\}"), re.compile(r"\{(\w+)/(\w+)\}")
+CELL, RATIO = re.compile(r"\{(?:(\w+)\.)?(\w+):(\w+)\}"), re.compile(r"\{(\w+)/(\w+)\}")
 INTERVALS: Mapping[str, Callable[..., str]] = {"fraction": numbers.fraction, "ratio": numbers.ratio}
 """Forms of a column that has `_low` and `_high` beside it."""
 FORMS: Mapping[str, Callable[[Any], str]] = {
@@ -55,39 +55,29 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """A text with `{column:form}` for cells of the row of `run` in which these columns have these values."""
+    """A text with `{column:form}` for cells of the row of `run` that has the values of `where`.
 
-    run: str
-    text: str
-    where: Mapping[str, Any]
-
-    def filled(self) -> str:
-        """The text as it reads now. Raises LookupError unless exactly one row fits."""
-        row = _row(self.run, self.where)
-        return CELL.sub(lambda cell: _cell_text(row, cell[1], cell[2]), self.text)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Compared:
-    """A text with `{name.column:form}` for cells of several rows of `run`, and `{name/name}` for the ratio of two of their times.
-
-    `where`: values that the rows share; `rows`: further ones, by the name that the text gives to each row.
+    Of several rows, `{name.column:form}` are cells, and `{name/name}` is the ratio of two of their times. `rows`: the values that each has beside
+    `where`, by the name that the text gives to it.
     """
 
     run: str
     text: str
     where: Mapping[str, Any]
-    rows: Mapping[str, Mapping[str, Any]]
+    rows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def filled(self) -> str:
         """The text as it reads now. Raises LookupError unless exactly one row fits each name."""
-        found = {
-            name: _row(self.run, {**self.where, **own})
-            for name, own in self.rows.items()
-            if f"{{{name}" in self.text or f"/{name}}}" in self.text
-        }
-        text = OF_MODEL.sub(lambda cell: _cell_text(found[cell[1]], cell[2], cell[3]), self.text)
-        return RATIO.sub(lambda cell: ratio_text(self.run, found[cell[1]]["cell_id"], found[cell[2]]["cell_id"]), text)
+        text = CELL.sub(lambda cell: _cell_text(self._row(cell[1]), cell[2], cell[3]), self.text)
+        return RATIO.sub(lambda pair: ratio_text(self.run, self._row(pair[1])["cell_id"], self._row(pair[2])["cell_id"]), text)
+
+    def _row(self, name: str | None) -> pandas.Series[Any]:
+        frame, where = table(self.run), {**self.where, **(self.rows[name] if name else {})}
+        for column, value in where.items():
+            frame = frame[frame[column] == value]
+        if len(frame) != 1:
+            raise LookupError(f"{self.run}: {len(frame)} rows with {where}, not one")
+        return frame.iloc[0]
 
 
 def ratio_text(run: str, first: str, second: str) -> str:
@@ -98,15 +88,6 @@ def ratio_text(run: str, first: str, second: str) -> str:
     if found is None:
         raise LookupError(f"{run}: {first} and {second} have no rounds in common")
     return numbers.ratio_interval(found)
-
-
-def _row(run: str, where: Mapping[str, Any]) -> pandas.Series[Any]:
-    frame = table(run)
-    for column, value in where.items():
-        frame = frame[frame[column] == value]
-    if len(frame) != 1:
-        raise LookupError(f"{run}: {len(frame)} rows with {dict(where)}, not one")
-    return frame.iloc[0]
 
 
 @functools.cache
@@ -196,6 +177,41 @@ HOSTS = {
     "xeon": "2026-11-26_cpu_replicate-intel-xeon-processor-6-167-1-amx-c7d188",
 }
 """Runs of the headline, one per type of host."""
+MAMBA2, DELTA_RULE = "2026-11-25_cpu_peers_mamba2", "2026-11-25_cpu_peers_delta_rule"
+PEERS_AVX2, PEERS_BF16 = "2026-11-23_cpu_peers_avx2", "2026-11-23_cpu_peers_bf16"
+BF16_ATTENTION, BF16_GATE = "2026-11-25_cpu_bf16_attention", "2026-11-25_cpu_gate_bf16"
+INFER_AND_TRAIN = "{our_infer/their_infer} | {our_train/their_train}"
+BESIDE: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    name: {
+        f"{whose}_{phase}": {"phase": phase, "model": model}
+        for phase in ("infer", "train")
+        for whose, model in (
+            ("our", f"metaformer+mixer={mixer}:causal=true+pool=mean"),
+            ("their", f"python:bench.peers.transformers:{peer}"),
+        )
+    }
+    for name, mixer, peer in (("mamba2", "state_space", "mamba2"), ("delta_rule", "delta_rule", "gated_delta_net"))
+}
+"""Our causal mixer and that of transformers, in both phases."""
+OURS_AND_THEIRS = {
+    "gmlp": ("gmlp+pool=mean", "python:bench.peers.timm:gmlp"),
+    "vit": ("vit", "python:bench.peers.timm:vit"),
+    "transformer": ("transformer", "python:bench.peers.torch_nn:transformer"),
+}
+FASTEST_IN_BF16 = {
+    ("gmlp", 65): "timm:gmlp",
+    ("gmlp", 257): "g_mlp_pytorch:gmlp",
+    **{("vit", n): "vit_pytorch:vit" for n in (65, 257)},
+    **{("transformer", n): "torch_nn:transformer" for n in (65, 257)},
+}
+
+
+def by_onednn(run: str, phase: str, ours: str, theirs: str) -> Place:
+    """Ours by the engine onednn over a peer as shipped, at n = 257 and batch 32."""
+    rows = {"ours": {"model": ours, "engine": "onednn"}, "theirs": {"model": theirs, "engine": "eager"}}
+    return Place(run=run, text="{ours/theirs}", where={"phase": phase, "seq_len": 257, "batch_size": 32, "dtype": "fp32"}, rows=rows)
+
+
 COST, RECALL, COPY, QUESTIONS, IMAGES = "cost against n", "associative recall", "copy from n / 2 tokens away", "questions", "images"
 """Parts of escape."""
 ESCAPING = {
@@ -233,8 +249,8 @@ HEADLINE: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 
 
-def compared(run: str, text: str, rows: Mapping[str, Mapping[str, Any]] = PAIR, **where: Any) -> Compared:
-    return Compared(run=run, text=text, where=where, rows=rows)
+def compared(run: str, text: str, rows: Mapping[str, Mapping[str, Any]] = PAIR, **where: Any) -> Place:
+    return Place(run=run, text=text, where=where, rows=rows)
 
 
 PLACES: Mapping[str, Fillable] = {
@@ -247,7 +263,7 @@ PLACES: Mapping[str, Fillable] = {
     },
     **{f"params_{n}": compared(SEQ, WIDE, match="params", budget=5e6, seq_len=n) for n in (17, 65, 257, 513, 1025)},
     "params_4097": compared(LONG, WIDE, match="params", seq_len=4097),
-    "flops_1025": Compared(
+    "flops_1025": Place(
         run=SEQ,
         text=f"{WIDTHS} | {{gmlp/fused}}",
         where=EQUAL,
@@ -283,11 +299,70 @@ PLACES: Mapping[str, Fillable] = {
         f"{host}_published": compared(run, "{ours/theirs}", {"ours": {"model": "gmlp-s"}, "theirs": {"model": "deit-s"}})
         for host, run in HOSTS.items()
     },
+    "families_times": answer(THREE, 0),
+    "families_accuracy": answer(THREE, -1),
+    **{f"mamba2_{n}": Place(run=MAMBA2, text=INFER_AND_TRAIN, where={"seq_len": n}, rows=BESIDE["mamba2"]) for n in (257, 1025, 4097)},
+    **{
+        f"delta_rule_{n}": Place(run=DELTA_RULE, text=INFER_AND_TRAIN, where={"seq_len": n}, rows=BESIDE["delta_rule"])
+        for n in (257, 1025, 4097)
+    },
+    **{
+        f"avx_{name}": cells(*(by_onednn(run, phase, *models) for phase in ("infer", "train") for run in (PEERS_AVX2, PEERS)))
+        for name, models in OURS_AND_THEIRS.items()
+    },
+    **{
+        f"over_vit_{n}": Place(
+            run=PEERS,
+            text="{gmlp_timm/vit_timm} | {gmlp/vit}",
+            where={"seq_len": n, "batch_size": 32, "phase": "infer", "dtype": "fp32"},
+            rows={
+                "gmlp_timm": {"model": "python:bench.peers.timm:gmlp", "engine": "eager"},
+                "vit_timm": {"model": "python:bench.peers.timm:vit", "engine": "eager"},
+                "gmlp": {"model": "gmlp+pool=mean", "engine": "onednn"},
+                "vit": {"model": "vit", "engine": "onednn"},
+            },
+        )
+        for n in (257, 1025)
+    },
+    **{
+        f"bf16_{name}_{n}": Place(
+            run=PEERS_BF16,
+            text="{eager/theirs} | {onednn/theirs} | {onednn/eager}",
+            where={"seq_len": n},
+            rows={
+                "theirs": {"model": f"python:bench.peers.{peer}", "engine": "eager"},
+                **{engine: {"model": OURS_AND_THEIRS[name][0], "engine": engine} for engine in ("eager", "onednn")},
+            },
+        )
+        for (name, n), peer in FASTEST_IN_BF16.items()
+    },
+    **{
+        f"bf16_attention_{n}": Place(
+            run=BF16_ATTENTION,
+            text="{explicit_fp32/fused_fp32} | {explicit_bf16/fused_bf16}",
+            where={"seq_len": n},
+            rows={
+                f"{kernel}_{dtype[:4]}": {"attention": attention, "dtype": dtype}
+                for kernel, attention in (("explicit", "math"), ("fused", "auto"))
+                for dtype in ("fp32", "bf16-autocast")
+            },
+        )
+        for n in (17, 65, 257)
+    },
+    **{
+        f"bf16_gate_{n}": Place(
+            run=BF16_GATE,
+            text="{gmlp/linear}",
+            where={"seq_len": n},
+            rows={"gmlp": {"model": "gmlp"}, "linear": {"model": "gmlp+kernel=linear"}},
+        )
+        for n in (17, 65, 257)
+    },
     "equal_ratio": compared(SEQ, "{gmlp/fused}", match="params", **EQUAL),
     "shape_ratio": compared(SEQ, "{gmlp/fused}", match="shape", **LONGEST),
     "linear_ratio": compared(SEQ, "{linear/fused}", match="shape", **LONGEST),
     **{
-        f"published_{n}": Compared(
+        f"published_{n}": Place(
             run=SEQ,
             text=f"{SIZES} | {THREE_RATIOS}",
             where={"phase": "infer"},

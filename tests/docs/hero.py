@@ -14,13 +14,13 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from bench import numbers
-from bench.analysis.relative import RelativeTimes, main_rows
-from bench.analysis.scope import scopes_of
+from bench.analysis.frame import scopes_of
+from bench.analysis.ratios import RelativeTimes, main_rows
 from bench.analysis.study import study
 from bench.reading.store import read_run
-from bench.report.charts.against_length import fill_relative_panel, relative_lines, relative_title
 from bench.report.charts.growth import MEMORY, fill_growth_panel, growth_lines, memory_text
 from bench.report.charts.lines import Line, label_ends, panels
+from bench.report.charts.relative_time import fill_relative_panel, relative_lines, relative_title
 from bench.report.charts.style import SeriesStyle, display_name, figure_style, series_styles
 from bench.report.images import image_of, svg_file
 from tests.docs.fill import ROOT, SEQ

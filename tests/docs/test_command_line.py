@@ -97,7 +97,6 @@ def test_pages_show_commands() -> None:
     ("line", "error"),
     [
         ("bench run --models gmlp --sequence 17", UsageError),
-        ("bench run --models glmp --seq 17", RequestError),
         ("bench run --models gmlp --seq 17 --batch 8 --batch-tokens 64", RequestError),
         ("bench run --models gmlp \\\n    --seq x    # a comment", RequestError),
         ("bench runs", LookupError),

@@ -38,7 +38,7 @@ def timed(cost_s: Callable[[], float]) -> Timing:
     return time_call(call, WallStopwatch(clock))
 
 
-@pytest.mark.parametrize("cost_s", [2e-7, 1e-6, 1e-3, 0.5])
+@pytest.mark.parametrize("cost_s", [2e-7, 1e-3, 0.5])
 def test_a_planted_cost_comes_back_within_the_share_that_the_timer_may_take(cost_s: float) -> None:
     timing = timed(lambda: cost_s)
     median = statistics.median(timing.wall_s)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,11 +14,9 @@ from bench.measure.timer import Sample
 from bench.metrics import ceiling
 from bench.planning.build import build_plan
 from bench.planning.jobs import estimated_job_seconds, jobs
-from bench.reading.store import StoredRun
 from bench.reading.table import rows_of
-from bench.serialize import from_json, to_json
 from bench.spec import Job, Outcome, Plan, Recipe, Settings
-from tests.fake_executor import measured, recorded
+from tests.fake_executor import measured, stored_run
 from tests.requested import parse_request
 
 ROUNDS = 9
@@ -35,65 +32,29 @@ def ceiling_jobs(plan: Plan) -> list[Job]:
     return [job for job in jobs(plan) if job.metric == "ceiling"]
 
 
-def latency_values(job: Job) -> dict[str, Any]:
-    return {
-        "latency_ms": 2.0,
-        "device_latency_ms": None,
-        "first_call_ms": 99.0,
-        "compile_s": None,
-        "threads": 1,
-        "attention_effective": "flash",
-        "precision_effective": "fp32",
-        "batch_size": job.cell.workload.batch_size,
-        "seq_len": job.cell.model.shape.seq_len,
-    }
-
-
 def outcome_of(job: Job) -> Outcome:
     """A ceiling of 1e9 FLOP/s, of 4e9 in bf16; the rounds differ, with the middle one first."""
-    if job.metric in ("params", "pilot"):
-        return measured(job)
-    if job.metric == "latency":
-        return Outcome(status="measured", values=latency_values(job), samples={"wall_ms": (2.0,) * 10})
+    if job.metric != "ceiling":
+        return measured(job, latency_ms=2.0, num_bursts=10)
     rate = (1e9 if job.cell.workload.dtype == "fp32" else 4e9) * (1.0, 0.5, 7.0)[job.repeat // ceiling.EVERY]
     return Outcome(status="measured", values={"ceiling_flops_per_s": rate, "ceiling_bytes_per_s": 2e9, "ceiling_launch_s": 1e-6})
 
 
-def stored(plan: Plan, outcome: Callable[[Job], Outcome | None]) -> StoredRun:
-    ended = [(job, outcome(job)) for job in jobs(plan)]
-    records = tuple(recorded(job, found) for job, found in ended if found is not None)
-    return StoredRun(folder=Path("results/x"), plan=plan, environment={}, records=records)
-
-
-def test_one_job_in_every_fourth_round_for_all_cells_of_one_arithmetic() -> None:
-    plan = planned()
-    assert len(plan.cells) == 4
-    assert sorted(job.repeat for job in ceiling_jobs(plan)) == MEASURED_ROUNDS
-    both = planned(dtype="fp32,bf16,bf16-autocast")
-    assert len(ceiling_jobs(both)) == 2 * len(MEASURED_ROUNDS)
-    assert len({job.subject_id for job in ceiling_jobs(both)}) == 2
-
-
-def test_the_subject_is_the_device_the_arithmetic_and_the_threads() -> None:
-    plan = planned(dtype="bf16,bf16-autocast", seq="17")
-    (subject,) = {job.subject_id for job in ceiling_jobs(plan)}
-    assert {job.cells for job in ceiling_jobs(plan)} == {tuple(p.cell.cell_id for p in plan.cells)}
+def test_one_job_in_every_fourth_round_for_all_cells_of_one_device_arithmetic_and_number_of_threads() -> None:
+    plan = planned(dtype="fp32,bf16,bf16-autocast")
+    assert [[job.repeat for job in found] for found in by_subject(plan).values()] == [MEASURED_ROUNDS] * 2
+    narrow = [each.cell.cell_id for each in plan.cells if each.cell.workload.dtype != "fp32"]
+    assert narrow in [[*found[0].cells] for found in by_subject(plan).values()]
     more = dataclasses.replace(plan, settings=dataclasses.replace(plan.settings, threads=2))
-    assert subject not in {job.subject_id for job in ceiling_jobs(more)}
-    assert ceiling_jobs(dataclasses.replace(plan, metrics=("latency",))) == []
+    assert not {*by_subject(plan)} & {*by_subject(more)}
+    assert by_subject(dataclasses.replace(plan, metrics=("latency",))) == {}
 
 
-def test_other_jobs_belong_to_their_cells_and_a_shared_one_survives_the_way_to_its_process() -> None:
-    plan = planned()
-    assert all(job.subject_id == job.cell.cell_id for job in jobs(plan) if job.metric != "ceiling")
-    shared = ceiling_jobs(plan)[0]
-    assert shared.subject_id != shared.cell.cell_id
-    assert from_json(Job, to_json(shared)).key == shared.key
-
-
-def test_a_plan_that_does_not_ask_for_it_has_the_rounds_it_had() -> None:
-    with_it, without = jobs(planned()), jobs(planned(metrics="params,latency"))
-    assert {job.key for job in with_it if job.metric != "ceiling"} == {job.key for job in without}
+def by_subject(plan: Plan) -> dict[str, list[Job]]:
+    found: dict[str, list[Job]] = {}
+    for job in sorted(ceiling_jobs(plan), key=lambda job: job.repeat):
+        found.setdefault(job.subject_id, []).append(job)
+    return found
 
 
 def test_its_time_is_the_sampling_time_whatever_the_cell_costs() -> None:
@@ -105,7 +66,7 @@ def test_its_time_is_the_sampling_time_whatever_the_cell_costs() -> None:
 
 def test_every_cell_of_the_subject_gets_the_medians_and_its_mfu() -> None:
     plan = planned(dtype="fp32,bf16", phase="infer,train", metrics="params,flops,latency,ceiling")
-    run = stored(plan, lambda job: outcome_of(job) if job.metric != "flops" else None)
+    run = stored_run(plan, lambda job: outcome_of(job) if job.metric != "flops" else None)
     rows = rows_of(run).set_index("cell_id")
     for each in plan.cells:
         row, cost = rows.loc[each.cell.cell_id], each.sizing.cost
@@ -118,35 +79,24 @@ def test_every_cell_of_the_subject_gets_the_medians_and_its_mfu() -> None:
 
 @pytest.mark.parametrize("missing", ["latency", "ceiling"])
 def test_without_latency_or_ceiling_there_is_no_mfu(missing: str) -> None:
-    run = stored(planned(), lambda job: None if job.metric == missing else outcome_of(job))
+    run = stored_run(planned(), lambda job: None if job.metric == missing else outcome_of(job))
     rows = rows_of(run)
     assert rows["mfu"].isna().all()
     assert set(rows["reason"]) == {f"{missing}: not run yet"}
-    whole = stored(planned(), outcome_of)
+    whole = stored_run(planned(), outcome_of)
     assert set(rows_of(whole)["status"]) == {"measured"}
     assert (num_missing(whole), num_missing(run) > 0) == (0, True)
 
 
 def test_a_ceiling_that_failed_is_told_by_every_cell_that_needs_it() -> None:
     failed = Outcome(status="failed", reason="planted")
-    rows = rows_of(stored(planned(dtype="fp32,bf16"), lambda job: failed if job.metric == "ceiling" else outcome_of(job)))
+    rows = rows_of(stored_run(planned(dtype="fp32,bf16"), lambda job: failed if job.metric == "ceiling" else outcome_of(job)))
     assert set(rows["reason"]) == {"ceiling: planted"}
     assert rows["latency_ms"].notna().all()
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "bf16-autocast"])
-def test_a_measurement_fills_the_columns(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
-    monkeypatch.setattr(ceiling, "COPY_BYTES", {"cpu": 2**16})
-    monkeypatch.setattr(ceiling, "PRODUCTS", {"cpu": ((8, 8, 8), (16, 8, 8))})
-    job = ceiling.calibration_job("cpu", dtype, Settings(sample_s=0.001))
-    values = ceiling.measure(job).values
-    assert all(values[column] > 0 for column in ceiling.COLUMNS)
-    assert values["threads"] == torch.get_num_threads()
-    assert ceiling.summarise([]) == dict.fromkeys(ceiling.COLUMNS)
-
-
 class PlannedStopwatch:
-    """Takes no time: tells the seconds that it was given, one after the other, then the last for ever."""
+    """Calls once, and tells the seconds that it was given, one after the other, then the last for ever."""
 
     overhead_s = 0.0
 
@@ -156,7 +106,7 @@ class PlannedStopwatch:
         self.num_samples = 0
 
     def sample(self, call: Callable[[], object], inner_loop: int) -> Sample:
-        assert call is not None
+        call()
         assert inner_loop > 0
         self.num_samples += 1
         return Sample(wall_s=next(self.left, self.last))
@@ -173,29 +123,16 @@ def test_the_fastest_is_the_least_without_the_first_call() -> None:
 SHAPES = ((8, 8, 8), (8, 16, 8))
 
 
-def test_a_shape_that_would_not_fit_its_time_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ceiling, "PRODUCTS", {"cpu": SHAPES})
-    short = ceiling._product_rates("cpu", torch.float32, PlannedStopwatch(1.0, 1.0, 1.0, 1.0, 0.5), time_s=6.0)
-    assert short == {SHAPES[0]: 2 * 8**3}
-    ample = ceiling._product_rates("cpu", torch.float32, PlannedStopwatch(1.0, *(1.0,) * 10, 0.5), time_s=20.0)
-    assert ample == {SHAPES[0]: 2 * 8**3, SHAPES[1]: 2 * 2 * 8**3 / 0.5}
-
-
 @pytest.mark.parametrize("sample_s", [0.01, 1000.0])
 def test_the_best_shape_is_the_ceiling_and_the_cheapest_has_its_rate(monkeypatch: pytest.MonkeyPatch, sample_s: float) -> None:
     """Every call takes a second: the larger shape has the higher rate, and no shape but the first fits a short measurement."""
     monkeypatch.setattr(ceiling, "COPY_BYTES", {"cpu": 2**16})
     monkeypatch.setattr(ceiling, "PRODUCTS", {"cpu": SHAPES})
     monkeypatch.setattr("bench.measure.timer.stopwatch_for", lambda _: PlannedStopwatch(1.0))
-    values = ceiling.measure(ceiling.calibration_job("cpu", "fp32", Settings(sample_s=sample_s))).values
+    values = ceiling.measure(ceiling.calibration_job("cpu", "bf16-autocast", Settings(sample_s=sample_s))).values
+    assert all(values[column] > 0 for column in ceiling.COLUMNS)
     assert values["small_product_flops_per_s"] == 2 * 8**3
     assert values["ceiling_flops_per_s"] == (2 * 8**3 if sample_s < 1 else 2 * 2 * 8**3)
-
-
-def test_copies_count_what_is_read_and_what_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ceiling, "COPY_BYTES", {"cpu": 4096})
-    for dtype in (torch.float32, torch.bfloat16):
-        assert ceiling._copy_rate("cpu", dtype, PlannedStopwatch(0.5), time_s=0.0) == 2 * 4096 / 0.5
 
 
 class SlowToReturn:

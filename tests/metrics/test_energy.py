@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bench.metrics import energy
-from bench.spec import Job, Settings
+from bench.spec import Job
 from tests.made_jobs import small_job, small_model, small_record
 
 UUID = "GPU-00000000-1111-2222-3333-444444444444"
@@ -70,8 +70,8 @@ def fake_nvml(gpu: Gpu, *, fails: str = "") -> Any:
     )
 
 
-def job(device: str, *, quick: bool = False) -> Job:
-    return small_job("energy", small_model("gmlp", width=8, ffn_width=16), work={"device": device}, settings=Settings(quick=quick))
+def job(device: str) -> Job:
+    return small_job("energy", small_model("gmlp", width=8, ffn_width=16), work={"device": device})
 
 
 @pytest.mark.parametrize(("step_s", "step_j"), [(0.001, 0.5), (3.0, 900.0)])
@@ -121,31 +121,6 @@ def test_a_missing_counter_is_none_with_its_reason(monkeypatch: pytest.MonkeyPat
     assert energy.measure(job("cuda")).values == {"energy_j": None, "energy_reason": "nvidia-ml-py is not installed"}
     on_cpu = energy.measure(job("cpu")).values
     assert (on_cpu["energy_j"], "cpu" in on_cpu["energy_reason"]) == (None, True)
-
-
-@pytest.mark.parametrize(("quick", "window_s"), [(False, 5.0), (True, 2.0)])
-def test_the_window_is_five_seconds_or_two(monkeypatch: pytest.MonkeyPatch, quick: bool, window_s: float) -> None:
-    import torch
-
-    from bench.measure import step
-
-    gpu = Gpu(step_s=0.1, step_j=3.0)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(step, "build_step", lambda cell, seed: SimpleNamespace(call=lambda: gpu.run_steps(1), cell=cell, seed=seed))
-    windows = []
-
-    def planted(run_steps: Any, read: Any, *, window_s: float) -> dict[str, float | int]:
-        windows.append(window_s)
-        before, steps = read(), gpu.num_steps
-        run_steps(7)
-        return {"energy_j": (read() - before) / 1000 / (gpu.num_steps - steps), "energy_num_steps": 7, "energy_window_s": window_s}
-
-    monkeypatch.setattr(energy, "energy_per_step", planted)
-    monkeypatch.setattr(energy, "_device_uuid", lambda: UUID)
-    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(gpu))
-    values = energy.measure(job("cuda", quick=quick)).values
-    assert windows == [window_s]
-    assert values["energy_j"] == pytest.approx(3.0)
 
 
 def test_energy_and_power_are_medians_over_rounds_with_the_interval_of_the_energy() -> None:

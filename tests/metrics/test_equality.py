@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import pytest
@@ -62,14 +63,13 @@ def test_inference_runs_the_code_of_inference() -> None:
     assert measured(peer("timm:gmlp", 18))["equal"]  # patches in one row
 
 
-@pytest.mark.parametrize("spoilt", ["blocks.1.mlp_channels.gate.proj.weight", "head.bias"])
-def test_a_spoilt_weight_is_noticed(spoilt: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spoilt_weight_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     copy = weights.copy_weights
 
     def copy_and_spoil(model: nn.Module, peer: nn.Module, *others: Any) -> None:
         copy(model, peer, *others)
         with torch.no_grad():
-            peer.get_parameter(spoilt).view(-1)[0] += 0.1
+            peer.get_parameter("blocks.1.mlp_channels.gate.proj.weight").view(-1)[0] += 0.1
 
     monkeypatch.setattr(weights, "copy_weights", copy_and_spoil)
     found = measured(peer("timm:gmlp"))
@@ -105,35 +105,19 @@ def test_a_reference_that_rounds_worse_is_judged_in_float64(monkeypatch: pytest.
     assert found["gradient_error"] <= 1e-5
 
 
-@pytest.mark.parametrize(("changes", "lost"), [({"head.classify.bias": ""}, "head.bias"), ({"head.classify": "tail"}, "head.bias")])
-def test_a_weight_without_counterpart_is_refused(changes: dict[str, str], lost: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_weight_without_counterpart_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     from bench.peers import python, timm
 
     found = timm.COUNTERPARTS["gmlp"]
     monkeypatch.setattr(python, "known", python.known.__wrapped__)
-    monkeypatch.setitem(timm.COUNTERPARTS, "gmlp", dataclasses.replace(found, pairs={**found.pairs, **changes}))
-    with pytest.raises(ValueError, match=f"weights cannot be copied: {lost} has no counterpart"):
-        measured(peer("timm:gmlp"))
-    monkeypatch.setitem(timm.COUNTERPARTS, "gmlp", dataclasses.replace(found, pairs={}))
-    with pytest.raises(ValueError, match=r"weights cannot be copied: .* has no counterpart"):
+    monkeypatch.setitem(timm.COUNTERPARTS, "gmlp", dataclasses.replace(found, pairs={**found.pairs, "head.classify": "tail"}))
+    with pytest.raises(ValueError, match=r"weights cannot be copied: head\.bias has no counterpart"):
         measured(peer("timm:gmlp"))
 
 
 def test_eager_mode_of_ours_has_nothing_to_be_compared_with() -> None:
     model = resolved("gmlp", 17, **SIZES)
     assert measured(model) == equality.summarise([]) == dict.fromkeys(equality.COLUMNS)
-
-
-class Shifted:
-    """An engine that answers a little more than the model."""
-
-    def __init__(self, by: float) -> None:
-        self.by = by
-
-    def prepare(self, _choice: str, model: nn.Module, _data: Tensor, **_: Any) -> Any:
-        from bench.measure.engines import Prepared
-
-        return Prepared(forward=lambda data: model(data) * (1 + self.by))
 
 
 def test_the_call_that_is_timed_is_what_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +143,10 @@ def test_the_call_that_is_timed_is_what_is_compared(monkeypatch: pytest.MonkeyPa
 def test_an_engine_is_compared_with_eager_mode(by: float, equal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     from bench.measure import engines
 
-    monkeypatch.setattr(engines, "prepare", Shifted(by).prepare)
+    def shifted(_choice: str, model: nn.Module, _data: Tensor, **_: Any) -> engines.Prepared:
+        return engines.Prepared(forward=lambda data: model(data) * (1 + by))
+
+    monkeypatch.setattr(engines, "prepare", shifted)
     user = measured(resolved("python:tests.peers.made_models:averaging"), engine="compile")  # called through an adapter
     assert user["equal"] is equal
     found = measured(resolved("vit", 17, **SIZES), engine="compile", phase="train")
@@ -171,15 +158,14 @@ def test_an_engine_is_compared_with_eager_mode(by: float, equal: bool, monkeypat
 
 def test_a_gradient_of_zero_is_held_against_the_largest() -> None:
     comparison = equality.OutputReference(name="x", reference=nn.Identity(), prepare=lambda _: None, by_name=dict)
-    big, noise = torch.tensor([1.0]), torch.tensor([1e-7])
+    big = torch.tensor([1.0])
     expected = equality.Answers(outputs=big, gradients={"a": big, "b": torch.zeros(1)})
-    found = dataclasses.replace(expected, gradients={"a": big, "b": noise})
-    assert equality.errors(found, expected, comparison, "fp32")["gradient_error"] == pytest.approx(1e-5)
-    wrong = dataclasses.replace(expected, gradients={"a": big, "b": torch.tensor([1e-3])})
-    assert not equality.errors(wrong, expected, comparison, "fp32")["equal"]
-    without = dataclasses.replace(expected, gradients={"a": big})
-    assert equality.errors(without, expected, comparison, "fp32") == {"output_error": 0.0, "gradient_error": None, "equal": False}
-    none = dataclasses.replace(expected, gradients={})
-    assert not equality.errors(none, expected, comparison, "fp32")["equal"]
-    broken = dataclasses.replace(expected, outputs=torch.tensor([float("nan")]))
-    assert equality.errors(broken, expected, comparison, "fp32") == {"output_error": None, "gradient_error": 0.0, "equal": False}
+
+    def judged(**found: Any) -> dict[str, Any]:
+        return dict(equality.errors(dataclasses.replace(expected, **found), expected, comparison, "fp32"))
+
+    assert judged(gradients={"a": big, "b": torch.tensor([1e-7])})["gradient_error"] == pytest.approx(1e-5)
+    assert not judged(gradients={"a": big, "b": torch.tensor([1e-3])})["equal"]
+    assert judged(gradients={"a": big}) == {"output_error": 0.0, "gradient_error": None, "equal": False}
+    assert not judged(gradients={})["equal"]
+    assert judged(outputs=torch.tensor([math.nan])) == {"output_error": None, "gradient_error": 0.0, "equal": False}

@@ -8,7 +8,7 @@ from bench.flop_counter import CountError
 from bench.measure import model
 from bench.metrics import params
 from models.layers.cost import Cost, N, Term
-from tests.made_jobs import small_job, small_model, small_record
+from tests.made_jobs import small_job, small_model
 
 JOB = small_job("params", small_model("gmlp", width=32, depth=2, heads=4, ffn_width=64))
 BLOCK = 64 + (32 * 64 + 64) + 64 + (17 * 17 + 17) + (32 * 32 + 32)
@@ -27,9 +27,3 @@ def test_a_disagreement_is_one_line_with_both_counts(monkeypatch: pytest.MonkeyP
     right = true.params().at(17)
     with pytest.raises(CountError, match=f"^parameters of gmlp at seq_len 17 disagree: closed form {right + 17}, counted {right}$"):
         params.measure(JOB)
-
-
-def test_summary_holds_the_counts() -> None:
-    values = params.measure(JOB).values
-    assert params.summarise([small_record("params", values)]) == values
-    assert set(params.COLUMNS) == set(values)

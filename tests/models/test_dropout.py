@@ -1,4 +1,4 @@
-"""Dropout: how often each family drops, what `set_dropout` refuses, and what is left of a classifier's input and of attention weights."""
+"""Dropout: how often each family drops, what `set_dropout` refuses, and what is left of attention weights."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from bench import catalog
 from models.layers.dropout import dropping_places, set_dropout
-from models.layers.head import Head
-from models.layers.shape import Shape
+from models.layers.shape import Interface
 from models.mixers import attention, low_rank_attention
+from tests.contracts.subjects import family_config
 
 DEPTH = 3
 DROPS_PER_BLOCK = {"gmlp": 1, "vit": 2, "transformer": 2, "metaformer": 2}
@@ -21,8 +21,7 @@ DROPS_PER_BLOCK = {"gmlp": 1, "vit": 2, "transformer": 2, "metaformer": 2}
 
 
 def build(family: str) -> nn.Module:
-    module = catalog.load("families", family)
-    model: nn.Module = module.build(module.Config(shape=Shape(seq_len=5, width=16, depth=DEPTH, heads=2, ffn_width=32), pool="cls"))
+    model: nn.Module = catalog.load("families", family).build(family_config(family, Interface(), seq_len=5, depth=DEPTH)(pool="cls"))
     return model.train()
 
 
@@ -72,22 +71,6 @@ def test_modules_of_torch_are_left_alone() -> None:
     assert dropping_places(gru) == ()
     set_dropout(nn.ModuleList([gru, build("vit")]), 0.5)
     assert gru.dropout == 0.0
-
-
-@pytest.mark.parametrize("hidden", [0, 8])
-def test_the_head_drops_of_what_its_classifier_reads(hidden: int) -> None:
-    torch.manual_seed(0)
-    head = Head(64, 4, pool="mean", hidden=hidden)
-    tokens, read = torch.rand(3, 5, 64), list[Tensor]()
-    head.classify.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
-    set_dropout(head, 0.5, ("head",))
-    head.eval()(tokens)
-    head.train()(tokens)
-    kept, dropped = read
-    gone = dropped == 0
-    assert not (kept == 0).any()
-    assert 0.2 < gone.double().mean() < 0.8
-    torch.testing.assert_close(dropped[~gone], 2 * kept[~gone])
 
 
 @pytest.mark.parametrize(("mixer", "keys"), [(attention, 7), (low_rank_attention, 64)])

@@ -10,20 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from bench.flop_counter import count_train_with_torch
-from models.layers.cost import Cost, Term, real_fft_flops
+from models.layers.cost import real_fft_flops
 from models.layers.fft_convolution import convolve_by_fft, convolve_by_products, fft_length
+from tests.contracts import references
 from tests.contracts.checks import assert_close_to_largest
 
 
 def by_definition(signals: Tensor, taps: Tensor) -> Tensor:
-    """y_i = the sum over j of taps[i - j] signals_j, number by number; without taps for later tokens there are none."""
-    n = signals.shape[-1]
-    first = n - taps.shape[-1]  # the distance of the first tap
-    rows = []
-    for i in range(n):
-        terms = [taps[..., i - j - first] * signals[..., j] for j in range(n) if i - j >= first]
-        rows.append(torch.stack(torch.broadcast_tensors(*terms)).sum(dim=0))
-    return torch.stack(rows, dim=-1)
+    """y_i = the sum over j of taps[i - j] signals_j, token by token; the references count taps from the earliest token on."""
+    earliest_first, bias = taps.flip(-1), taps.new_zeros(len(taps))
+    return torch.stack([references.taps(item.T, earliest_first, bias, 1 - signals.shape[-1]).T for item in signals])
 
 
 @pytest.mark.parametrize("convolve", [convolve_by_fft, convolve_by_products])
@@ -85,9 +81,3 @@ def test_a_length_is_the_next_even_one_of_small_factors_that_holds_both_sides() 
 def test_flops_of_a_real_fft_by_hand(length: int, flops: int) -> None:
     assert real_fft_flops(length) == flops
     assert length < 2 or flops == round(2.5 * length * math.log2(length))
-
-
-def test_ffts_of_a_cost_add_up_and_are_in_no_flops() -> None:
-    cost = (Cost((Term(name="a", ffts=3, fft_length=8),)) + Cost((Term(name="b", ffts=1, fft_length=2),))).repeated(2)
-    assert (cost.fft_flops(), cost.train_fft_flops()) == (2 * (3 * 60 + 5), 4 * (3 * 60 + 5))
-    assert cost.flops().at(8) == cost.train_flops().at(8) == 0

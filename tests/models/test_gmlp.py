@@ -8,14 +8,15 @@ import pytest
 
 from bench.training.optimizer import decay_groups
 from models import gmlp
-from models.layers.shape import Shape
+from models.layers.shape import Interface
+from tests.contracts.subjects import family_config
 
-SHAPE = Shape(seq_len=9, width=8, depth=2, heads=1, ffn_width=16)
+config = family_config("gmlp", Interface())
 
 
 @pytest.mark.parametrize("options", [{}, {"toeplitz": True}, {"rank": 3}])
 def test_the_weights_of_a_spatial_matrix_are_decayed_however_it_is_held(options: dict[str, Any]) -> None:
-    model = gmlp.build(gmlp.Config(shape=SHAPE, **options))
+    model = gmlp.build(config(**options))
     decayed = {id(parameter) for parameter in decay_groups(model)[0]}
     found = {name for name, parameter in model.blocks[0].named_parameters() if id(parameter) in decayed}
     inner = {"gating.inner_weights.0"} if "rank" in options else set()
@@ -26,6 +27,6 @@ def test_the_weights_of_a_spatial_matrix_are_decayed_however_it_is_held(options:
 def test_options_of_the_gate_are_refused_where_there_is_none(name: str) -> None:
     values = {"spatial_heads": 4, "tiny_attention": 8, "head_mix": "mean", "weight_init": "0.05", "bias_init": 0, "rank": 3}
     wrong: dict[str, Any] = {name: values.get(name, name == "toeplitz")}
-    assert gmlp.Config(shape=SHAPE, **wrong)
+    assert config(**wrong)
     with pytest.raises(ValueError, match=f"{name} must be .* with gating=identity"):
-        gmlp.Config(shape=SHAPE, gating="identity", **wrong)
+        config(gating="identity", **wrong)

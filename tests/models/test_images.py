@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 import torch.nn.functional as F
 from einops import rearrange
 
 from bench import catalog
-from bench.flop_counter import count_with_torch
-from models import vit
 from models.layers.patches import cut_patches, fold_patches
-from models.layers.shape import Interface, Shape, image_grid, image_sides, patch_of
+from models.layers.shape import Interface, image_grid, image_sides, patch_of
 from models.layers.stem import ConvolutionStem, grid_of, stage_channels
+from tests.contracts.subjects import family_config
 
 
 @pytest.mark.parametrize("patch_side", [1, 2, 4, 8])
@@ -43,16 +40,11 @@ def test_grids_and_patches_by_hand() -> None:
     assert [stage_channels(*sizes) for sizes in ((16, 192), (2, 8), (8, 10))] == [[24, 48, 96, 192], [8], [3, 5, 10]]
 
 
-def family_config(family: str, interface: Interface, n: int = 17) -> tuple[Any, Any]:
-    module = catalog.load("families", family)
-    return module, module.Config(shape=Shape(seq_len=n, width=16, depth=2, heads=2, ffn_width=32), interface=interface)
-
-
 @pytest.mark.parametrize("family", ["gmlp", "vit", "transformer", "metaformer"])
 @pytest.mark.parametrize("n", [17, 18])
 def test_images_and_patches_give_the_same_answers_at_the_same_cost(family: str, n: int) -> None:
-    module, of_patches = family_config(family, Interface(patch_dim=12), n)
-    _, of_images = family_config(family, Interface(patch_dim=12, input="images"), n)
+    module = catalog.load("families", family)
+    of_patches, of_images = (family_config(family, Interface(patch_dim=12, input=kind), seq_len=n)() for kind in ("patches", "images"))
     first, second = module.build(of_patches), module.build(of_images)
     second.load_state_dict(first.state_dict())
     images = torch.randn(2, *image_sides(n - 1 if of_patches.pool == "cls" else n, 12))
@@ -63,39 +55,15 @@ def test_images_and_patches_give_the_same_answers_at_the_same_cost(family: str, 
 @pytest.mark.parametrize("family", ["encoder_decoder", "recurrent_attention", "kernel_regression"])
 def test_what_reads_no_images_says_so(family: str) -> None:
     with pytest.raises(ValueError, match="not 'images'"):
-        family_config(family, Interface(patch_dim=12, input="images"))
+        family_config(family, Interface(patch_dim=12, input="images"))()
 
 
-def stem(channels: int, side: int, tokens: int) -> ConvolutionStem:
-    torch.manual_seed(0)
-    return ConvolutionStem(Interface(patch_dim=channels * side**2), data_tokens=tokens, width=12, convolution="native")
-
-
-@pytest.mark.parametrize("side", [2, 4, 8])
-@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize(("channels", "side"), [(1, 8), (3, 4)])
 def test_the_stem_reads_the_image_that_was_cut(channels: int, side: int) -> None:
-    images = torch.randn(2, channels, 16, 16)
-    patches = cut_patches(images, side)
-    assert torch.equal(stem(channels, side, patches.shape[1]).image(patches), images)
+    stem = ConvolutionStem(Interface(patch_dim=channels * side**2), data_tokens=6, width=12, convolution="native")
     rows = torch.randn(2, 6, channels * side**2)
     expected = rearrange(rows, "b (row column) (c y x) -> b c (row y) (column x)", row=2, c=channels, y=side)
-    assert torch.equal(stem(channels, side, 6).image(rows), expected)
-
-
-def test_tokens_overlap_with_the_patches_around_them_and_no_others() -> None:
-    module, images = stem(3, 4, 16), torch.randn(1, 3, 16, 16)
-    other = images.clone()
-    other[..., 7, 7] += 1.0  # the last pixel of the patch in row 1, column 1
-    changed = (module(cut_patches(images, 4)) != module(cut_patches(other, 4))).any(dim=-1).view(4, 4)
-    assert changed.nonzero().tolist() == [[1, 1], [1, 2], [2, 1], [2, 2]]
-
-
-@pytest.mark.parametrize("n", [17, 18, 65])
-def test_the_native_convolution_costs_what_is_counted(n: int) -> None:
-    shape = Shape(seq_len=n, width=16, depth=1, heads=2, ffn_width=32)
-    config = vit.Config(shape=shape, interface=Interface(patch_dim=48), stem="convolution")
-    with torch.device("meta"):
-        assert count_with_torch(vit.build(config).eval(), torch.randn(1, n - 1, 48)).flops == vit.cost(config).flops().at(n)
+    assert torch.equal(stem.image(rows), expected)
 
 
 @pytest.mark.parametrize(
@@ -109,4 +77,4 @@ def test_the_native_convolution_costs_what_is_counted(n: int) -> None:
 )
 def test_what_is_no_image_is_refused(interface: Interface, rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
-        vit.Config(shape=Shape(seq_len=17, width=16, depth=1, heads=2, ffn_width=32), interface=interface, stem="convolution")
+        family_config("vit", interface)(stem="convolution")

@@ -5,21 +5,18 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from bench.measure.model import build_model, cost_of
+from bench.measure.model import build_model
 from bench.measure.step import build_step
 from bench.planning.budget import Match, NoMatch, Target, match
 from bench.planning.sizing import SizedModel, resolve_models
 from bench.spec import Cell, ModelSpec, Recipe, RequestError, Workload
 from bench.training.data import TrainingData, load_training_data
-from bench.training.inspection import mixing_of
 from bench.training.loop import train
 from bench.training.optimizer import build_optimizer
-from bench.training.weight_maps import TokenLayout
 from models.kernel_regression import Config, KernelRegression, KernelSmoothing, build
 from models.layers.shape import Interface, Shape
 from tests.requested import parse_request
@@ -38,13 +35,10 @@ def spec(**options: Any) -> ModelSpec:
     return ModelSpec(name="kernel_regression", family="kernel_regression", options=tuple(options.items()), shape=SHAPE, interface=POINTS)
 
 
-def points(batch: int = 2, num_observed: int = 7) -> Tensor:
-    """Observed and asked ones in a mixed order, on [0, 5)."""
-    generator = torch.Generator().manual_seed(0)
-    x, y = 5 * torch.rand(2, batch, SEQ_LEN, generator=generator)
-    asked = torch.ones(batch, SEQ_LEN)
-    for item in asked:
-        item[torch.randperm(SEQ_LEN, generator=generator)[:num_observed]] = 0
+def points(batch: int = 2) -> Tensor:
+    """Observed and asked ones in turn, on [0, 5)."""
+    x, y = 5 * torch.rand(2, batch, SEQ_LEN, generator=torch.Generator().manual_seed(0))
+    asked = (torch.arange(SEQ_LEN) % 2.0).expand(batch, -1)
     return torch.stack((x, y * (1 - asked), asked), dim=-1)
 
 
@@ -107,9 +101,6 @@ def test_a_learned_bandwidth_lowers_the_training_error() -> None:
     fixed, learned = (train(build_model(spec(bandwidth=name)), data, recipe, seed=0) for name in ("fixed", "learned"))
     assert learned.epochs[-1].loss < learned.epochs[0].loss
     assert learned.train.value > fixed.train.value + 0.05
-    assert learned.test is not None
-    assert fixed.test is not None
-    assert learned.test.value > fixed.test.value + 0.05
 
 
 def test_a_model_without_parameters_is_trained_to_what_it_was() -> None:
@@ -127,34 +118,17 @@ def test_a_model_without_parameters_has_a_training_step() -> None:
     assert step.call().isfinite()
 
 
-def test_inspection_finds_the_weights() -> None:
-    data, _ = curve()
-    found = mixing_of(build_model(spec()), data, TokenLayout(seq_len=SEQ_LEN, class_token=False))
-    (layer,) = found["kernel_regression"]
-    assert layer.maps.shape == (1, SEQ_LEN, SEQ_LEN)
-    assert np.allclose(layer.maps.sum(axis=-1), 1.0, atol=1e-5)
-    assert not layer.maps[0, :, SEQ_LEN // 2 :].any()
-
-
 def test_no_width_makes_it_larger() -> None:
     found = match(spec(bandwidth="learned"), Target(measure="params", value=50_000, tolerance=0.005))
     assert isinstance(found, NoMatch)
     assert found.reason == "has 1 parameters at every width, not 50,000"
     assert isinstance(match(spec(bandwidth="learned"), Target(measure="params", value=1, tolerance=0.005)), Match)
-    flops = cost_of(spec()).flops().at(SEQ_LEN)
-    assert isinstance(match(spec(), Target(measure="flops", value=flops, tolerance=0.01)), Match)
-
-
-def request(**values: str) -> list[Any]:
-    wanted = {"models": "kernel_regression", "seq": "12", "width": "8", "depth": "1", **values}
-    return list(resolve_models(parse_request(**wanted)))
 
 
 def test_a_request_with_its_task_is_planned_and_one_without_is_refused_by_the_rule() -> None:
-    (sized,) = request(task="curve_fitting")
+    wanted = {"models": "kernel_regression", "seq": "12", "width": "8", "depth": "1"}
+    (sized,) = resolve_models(parse_request(**wanted, task="curve_fitting"))
     assert isinstance(sized, SizedModel)
     assert sized.model.interface == POINTS
     with pytest.raises(RequestError, match="output must be tokens, not 'class'"):
-        request()
-    with pytest.raises(RequestError, match="bandwidth must be one of fixed, learned"):
-        request(task="curve_fitting", models="kernel_regression+bandwidth=wide")
+        list(resolve_models(parse_request(**wanted)))

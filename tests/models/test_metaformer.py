@@ -25,19 +25,14 @@ def test_padding_takes_no_part_in_the_statistics_of_a_batch() -> None:
     model = metaformer.build(config(norm="batch", mixer="attention"))
     torch.manual_seed(0)
     randomise(model)
+    other = copy.deepcopy(model)
     data, valid = torch.randn(3, 17, 192), torch.ones(3, 17, dtype=torch.bool)
     valid[0, 5:] = False
-    fresh = copy.deepcopy(model.state_dict())
-    answers, states = [], []
-    for fill in (0.0, 1e6, float("nan")):
-        model.load_state_dict(fresh)
-        answers.append(model(data.masked_fill(~valid[..., None], fill), valid))
-        states.append(model.state_dict()["norm.running_mean"].clone())
-    assert answers[0].std() > 0.01
-    for answer, state in zip(answers[1:], states[1:], strict=True):
-        assert torch.equal(answer, answers[0])
-        assert torch.equal(state, states[0])
-    assert not torch.equal(states[0], fresh["norm.running_mean"])
+    answers, others = (each(data.masked_fill(~valid[..., None], fill), valid) for each, fill in ((model, 0.0), (other, float("nan"))))
+    assert torch.equal(answers, others)
+    statistics, other_statistics = (each.get_buffer("norm.running_mean") for each in (model, other))
+    assert statistics.any()
+    assert torch.equal(statistics, other_statistics)
 
 
 def test_every_mixer_that_keeps_the_width_can_be_held() -> None:
@@ -48,19 +43,11 @@ def test_every_mixer_that_keeps_the_width_can_be_held() -> None:
     ("options", "rule"),
     [
         ({"mixer": "attention", "reach": 5}, "reach must be 0"),
-        ({"mixer": "identity", "reach": 5}, "reach must be 0"),
         ({"mixer": "window_attention:window=8", "reach": 4}, "the mixer's own option sets it"),
         ({"short_convolution": 1}, r"short_convolution must be 0 \(none\) or at least 2"),
         ({"reach": 4}, "kernel_size must be odd"),
-        ({"mixer": "window_attention", "reach": 1}, "window must be at least 2"),
         ({"mixer": "window_attention:window=1"}, "window must be at least 2"),
-        ({"mixer": "spatial_gating:heads=2"}, "mixer must be one of"),
-        ({"mixer": "window_attention:kernel_size=3"}, "unknown option of mixer=window_attention: 'kernel_size'"),
-        ({"mixer": "window_attention:heads=2"}, "unknown option of mixer=window_attention: 'heads'"),
         ({"mixer": "attention:out_width=8"}, "unknown option of mixer=attention: 'out_width'"),
-        ({"mixer": "window_attention:window=8:window=4"}, "given twice"),
-        ({"mixer": "window_attention:window=08"}, "not '08'"),
-        ({"mixer": "gru:recurrence=magic"}, "recurrence must be one of native, products"),
     ],
 )
 def test_a_mixer_that_cannot_be_built_is_refused(options: dict[str, Any], rule: str) -> None:
@@ -72,20 +59,13 @@ def test_a_mixer_that_cannot_be_built_is_refused(options: dict[str, Any], rule: 
     ("options", "field", "value"),
     [
         ({"mixer": "window_attention"}, "heads", 2),
-        ({"mixer": "window_attention"}, "window", 16),
         ({"mixer": "window_attention", "reach": 5}, "window", 5),
-        ({"mixer": "window_attention:window=8"}, "window", 8),
-        ({"mixer": "depthwise_convolution", "reach": 5}, "kernel_size", 5),
         ({"mixer": "depthwise_convolution:kernel_size=5:convolution=products"}, "convolution", "products"),
         ({"mixer": "gru:bidirectional=true"}, "bidirectional", True),
-        ({"mixer": "attention:inner_width=8"}, "inner_width", 8),
     ],
 )
 def test_a_mixer_is_named_with_options_of_its_own(options: dict[str, Any], field: str, value: Any) -> None:
-    found = config(**options)
-    assert getattr(found.mixing, field) == value
-    model = metaformer.build(found)
-    assert sum(parameter.numel() for parameter in model.parameters()) == metaformer.cost(found).params().at(17)
+    assert getattr(config(**options).mixing, field) == value
 
 
 def test_the_reference_is_that_of_the_mixer() -> None:

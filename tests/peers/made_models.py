@@ -52,14 +52,6 @@ def averaging(patch_dim: int, num_classes: int, hidden: int = 0) -> nn.Module:
     return Averaging(patch_dim, num_classes, hidden)
 
 
-def attending(width: int, heads: int, vocab_size: int, num_classes: int) -> nn.Module:
-    return Attending(width, heads, vocab_size, num_classes)
-
-
-def transforming(patch_dim: int, num_classes: int) -> nn.Module:
-    return Transforming(patch_dim, num_classes)
-
-
 def stubborn(patch_dim: int) -> nn.Module:
     raise RuntimeError(f"no model of {patch_dim}\nwith a second line")
 
@@ -75,11 +67,6 @@ def nothing() -> str:
     return "no model"
 
 
-def mistaken() -> nn.Module:
-    """Its model cannot take what is fed to it."""
-    return nn.Linear(5, 5)
-
-
 def reading() -> nn.Module:
     """It reads a number while it builds, which the `meta` device has not."""
     return nn.Sequential(nn.Linear(192, int(torch.tensor([10]).item())), Averaged())
@@ -93,10 +80,3 @@ class Averaged(nn.Module):
 class Twice(nn.Module):
     def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         return tokens, tokens
-
-
-def answering_twice() -> nn.Module:
-    return Twice()
-
-
-NOT_CALLABLE = 3

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from typing import Any
-
 import pytest
 
 from bench.peers import names
@@ -46,40 +42,9 @@ def test_what_is_no_name_is_refused(entry: str, said: str) -> None:
     assert caught.value.hint
 
 
-def test_a_missing_library_is_one_line_that_says_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(RequestError) as caught:
-        parse_model("timm:gmlp_s16_224")
-    assert str(caught.value) == "timm:gmlp_s16_224 needs the library timm, which is not installed"
-    assert caught.value.hint == "pip install 'gmlp-bench[peers]'"
-
-
 def test_published_models_have_sizes_and_a_length_of_their_own() -> None:
     assert parse_request(models="torchvision:vit_b_16").seq == ()
     with pytest.raises(RequestError, match="published models have fixed sizes"):
         parse_request(models="torchvision:vit_b_16", depth="3")
     with pytest.raises(RequestError, match="--seq is missing"):
         parse_request(models="python:a:f")
-
-
-def test_naming_imports_no_library() -> None:
-    probe = (
-        "import sys, bench.planning.request as r; "
-        "r.parse_model('torchvision:vit_b_16'); r.parse_model('python:bench.peers.timm:gmlp');"
-        "print(sorted(sys.modules))"
-    )
-    loaded = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout
-    assert not any(f"'{name}'" in loaded for name in ("torch", "timm", "torchvision", "bench.peers.timm"))
-
-
-def test_every_counterpart_is_of_a_family_and_pools_as_it_says() -> None:
-    import importlib
-
-    from bench import catalog
-
-    for library in ("timm", "torchvision", "g_mlp_pytorch", "vit_pytorch", "torch_nn", "transformers"):
-        module: Any = importlib.import_module(f"bench.peers.{library}")
-        for factory, found in module.COUNTERPARTS.items():
-            assert callable(getattr(module, factory))
-            catalog.require("families", found.family)
-            assert found.options["pool"] in ("cls", "mean")

@@ -7,16 +7,13 @@ import itertools
 import json
 import re
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench.measure.model import generating_models
-from bench.planning.build import build_plan
 from bench.planning.check import check_plan
 from bench.planning.jobs import (
-    CPU_FLOPS_PER_S,
     CUDA_LAUNCH_S,
     EXPLICIT_SCORE_S,
     JOB_OVERHEAD_S,
@@ -34,8 +31,7 @@ from bench.planning.timing import Pilot, setup_seconds, uncounted_calls
 from bench.reading.store import parse_plan
 from bench.serialize import to_json
 from bench.spec import Plan, Recipe, RequestError, Settings, Skipped, training_id
-from tests.planning.plans import of_arms, of_parts, planned
-from tests.requested import parse_request
+from tests.planning.plans import of_arms, of_parts, plan_of, planned
 
 
 def test_a_plan_survives_its_json(tmp_path: Any) -> None:
@@ -57,7 +53,6 @@ def test_a_skip_reworded_is_the_same_plan() -> None:
     plan = dataclasses.replace(planned(), skipped=(skipped,))
     assert dataclasses.replace(plan, skipped=(dataclasses.replace(skipped, reason="no shape is as small"),)).plan_id == plan.plan_id
     assert dataclasses.replace(plan, skipped=(dataclasses.replace(skipped, seq_len=65),)).plan_id != plan.plan_id
-    assert dataclasses.replace(plan, skipped=()).plan_id != plan.plan_id
 
 
 def test_axes_multiply_but_a_model_without_attention_has_one_kernel() -> None:
@@ -65,11 +60,6 @@ def test_axes_multiply_but_a_model_without_attention_has_one_kernel() -> None:
     per_model = Counter(p.cell.model.name for p in plan.cells)
     assert per_model == {"gmlp": 2 * 2 * 2 * 2, "vit": 2 * 2 * 2 * 2 * 2}
     assert {p.cell.workload.attention for p in plan.cells if p.cell.model.name == "gmlp"} == {"none"}
-
-
-def test_tiny_attention_has_kernels_to_choose() -> None:
-    plan = planned(models="gmlp+tiny_attention=64", attention="auto,math")
-    assert {p.cell.workload.attention for p in plan.cells} == {"auto", "math"}
 
 
 def test_shape_policy_keeps_the_sizes_and_reports_the_drift() -> None:
@@ -92,23 +82,14 @@ def test_what_leaves_nothing_to_compare_is_refused_with_what_has_sizes() -> None
     with pytest.raises(RequestError, match="no two configurations are left to compare: gmlp at n = 513") as refused:
         planned(models="gmlp,vit", seq="513", params="1M", depth="6")
     assert "; --depth 3 or --params 2M has a size" in str(refused.value)
-    for params, depth in (("1M", "3"), ("2M", "6")):
-        plan = planned(models="gmlp,vit", seq="513", params=params, depth=depth)
-        assert len([p for p in plan.cells if p.sizing.budget]) == 2
+    assert refused.value.hint == "try --depth 3"
+    assert planned(models="gmlp,vit", seq="513", params="1M", depth="3").cells
 
 
-@pytest.mark.parametrize("flags", [{"batch_tokens": "4096"}, {"width": "64"}, {"heads": "1"}])
+@pytest.mark.parametrize("flags", [{"batch_tokens": "4096"}, {"width": "64"}])
 def test_one_that_is_left_alone_is_refused_in_every_form_of_a_request(flags: dict[str, Any]) -> None:
     with pytest.raises(RequestError, match="no two configurations are left to compare: vit at n = 17"):
         planned(**{"models": "gmlp,vit", "seq": "17", "params": "100k", "depth": "4"} | flags)
-
-
-def test_a_refused_request_is_told_a_size_that_works() -> None:
-    texts: dict[str, Any] = {"models": "gmlp,vit", "seq": "513", "params": "1M"}
-    with pytest.raises(RequestError) as refused:
-        planned(**texts, depth="6")
-    assert refused.value.hint == "try --depth 3"
-    assert planned(**texts, depth="3").cells
 
 
 def test_one_model_and_what_has_no_partner_by_request_are_no_comparison_lost() -> None:
@@ -117,29 +98,12 @@ def test_one_model_and_what_has_no_partner_by_request_are_no_comparison_lost() -
 
 
 def test_a_plan_says_how_far_canonical_sizes_are_moved() -> None:
-    plan = planned(models="gmlp,vit", seq="65", params="1M")
-    moved = {p.cell.model.name: p.sizing.ffn_moved for p in plan.cells}
-    ratios = {p.cell.model.name: p.cell.model.shape.ffn_width / p.cell.model.shape.width for p in plan.cells}
-    assert moved == pytest.approx({"gmlp": ratios["gmlp"] / 6 - 1, "vit": ratios["vit"] / 4 - 1})
-    assert {p.sizing.rule for p in plan.cells} == {"canonical"}
-    at_width = planned(models="gmlp,vit", seq="65", params="100k", depth="2", width="64").cells
-    assert {(p.sizing.rule, p.sizing.ffn_moved) for p in at_width} == {("free", None)}
-
-
-def test_variants_are_sized_as_published() -> None:
-    plan = planned(models="gmlp-s,deit-ti", seq="", params="")
-    assert [(p.cell.model.name, p.cell.model.shape.seq_len, p.sizing.params) for p in plan.cells] == [
-        ("gmlp-s", 196, 19_422_656),
-        ("deit-ti", 197, 5_717_416),
-    ]
-    assert all(p.sizing.budget is None and p.sizing.match == "none" for p in plan.cells)
-
-
-def test_outright_sizes_need_no_budget() -> None:
-    plan = planned(models="vit,gmlp", seq="65", params="", width="64", depth="2", ffn_width="160")
-    sizes = [(p.cell.model.shape.width, p.cell.model.shape.depth, p.cell.model.shape.ffn_width) for p in plan.cells]
-    assert sizes == [(64, 2, 160)] * 2
-    assert [p.sizing.heads for p in plan.cells] == [2, None]
+    for p, nominal in zip(planned(models="gmlp,vit", seq="65", params="1M").cells, (6, 4), strict=True):
+        shape = p.cell.model.shape
+        assert p.sizing.rule == "canonical"
+        assert p.sizing.ffn_moved == pytest.approx(shape.ffn_width / shape.width / nominal - 1)
+    (at_width,) = planned(models="vit", seq="65", params="100k", depth="2", width="64").cells
+    assert (at_width.sizing.rule, at_width.sizing.ffn_moved) == ("free", None)
 
 
 def test_blocks_scope_leaves_embedding_and_head_out_of_the_budget() -> None:
@@ -162,16 +126,11 @@ def test_flops_policy_spares_the_reference_itself_and_no_variation_of_it() -> No
     assert abs(flops[1] / flops[0] - 1) <= 0.01
 
 
-def test_the_flops_reference_reads_the_same_tokens_as_the_model() -> None:
-    plan = planned(models="gmlp+pool=mean", seq="16", params="250k", match="flops", task="digits")
-    assert len(plan.cells) == 1
-
-
 SHIFTED = "reverse+form=shifted"
 BOUNDED = "metaformer+mixer=attention:inner_width=64"
 
 
-@pytest.mark.parametrize("model", ["transformer", "gmlp", "metaformer+mixer=attention", "metaformer+mixer=gru:bidirectional=true"])
+@pytest.mark.parametrize("model", ["gmlp", "metaformer+mixer=attention", "metaformer+mixer=gru:bidirectional=true"])
 def test_who_reads_ahead_cannot_learn_to_generate(model: str) -> None:
     with pytest.raises(RequestError, match=f"{re.escape(model)} reads ahead") as refused:
         planned(models=model, seq="16", task=SHIFTED)
@@ -200,19 +159,13 @@ def test_dropout_where_a_model_has_none_is_refused_when_planned() -> None:
 
 
 def with_recipe(recipe: str, **flags: Any) -> Plan:
-    request = parse_request(**{"seq": "17", "params": "250k", **flags})
-    return build_plan(request, settings=Settings(), recipe=Recipe(**dict[str, Any](parse_recipe(recipe))), device="cpu")
+    return plan_of(recipe=Recipe(**dict[str, Any](parse_recipe(recipe))), **{"seq": "17", "params": "250k", **flags})
 
 
 def test_a_model_that_drops_nowhere_is_told_so() -> None:
     flags = {"models": "kernel_regression", "width": "8", "seq": "16", "params": "", "task": "curve_fitting"}
     with pytest.raises(RequestError, match=r"dropout=0.1 at embedding: kernel_regression has no dropout"):
         with_recipe("dropout=0.1", **flags)
-
-
-def test_an_own_recipe_that_drops_where_its_model_has_nothing_is_refused() -> None:
-    with pytest.raises(RequestError, match=r"dropout=0.1 at attention: gmlp has dropout only"):
-        of_arms(plain={}, bad={"models": "gmlp", "recipe": "dropout=0.1,dropout_at=attention"})
 
 
 def test_sizes_fit_what_a_mixer_asks_of_the_width() -> None:
@@ -222,14 +175,6 @@ def test_sizes_fit_what_a_mixer_asks_of_the_width() -> None:
     assert abs(found.sizing.budget_error or 0.0) <= 0.005
     with pytest.raises(RequestError, match="at width 64: width must be a multiple of spatial_heads: 64 is not a multiple of 3"):
         planned(models="metaformer+mixer=gated_projection:spatial_heads=3", seq="17", width="64")
-    with pytest.raises(RequestError, match="width must be a multiple of spatial_heads: 64 is not"):
-        planned(models="metaformer+mixer=gated_projection:spatial_heads=3", seq="17", params="", width="64")
-
-
-def test_heads_that_an_option_does_not_allow_are_refused() -> None:
-    with pytest.raises(RequestError, match="inner_width must be a multiple of heads: 64 is not a multiple of 3") as refused:
-        planned(models=BOUNDED, heads="3")
-    assert "--heads" in refused.value.hint
 
 
 def test_widths_whose_heads_an_option_does_not_allow_are_passed_over() -> None:
@@ -237,8 +182,6 @@ def test_widths_whose_heads_an_option_does_not_allow_are_passed_over() -> None:
     (found,) = planned(models=BOUNDED, seq="17", params="1M").cells
     assert 64 % found.cell.model.shape.heads == 0
     assert found.cell.model.shape.heads > 1
-    with pytest.raises(RequestError, match="at width 64: inner_width must be a multiple of heads: 7 is not a multiple of 2"):
-        planned(models="metaformer+mixer=attention:inner_width=7", seq="17", width="64")
     with pytest.raises(RequestError, match=r"at width [0-9]+: inner_width must be a multiple of heads: 7 is not a multiple of"):
         planned(models="metaformer+mixer=attention:inner_width=7", seq="17", params="300k")
 
@@ -248,12 +191,6 @@ def test_a_reference_without_the_models_pooling_has_its_own() -> None:
     plan = planned(models="vit,encoder_decoder", seq="17", params="1M", match="flops", reference="encoder_decoder")
     vit, reference = (p.sizing.cost.flops().at(17) for p in plan.cells)
     assert abs(vit / reference - 1) <= 0.01
-
-
-def test_a_reference_that_cannot_read_what_the_models_read_is_refused() -> None:
-    with pytest.raises(RequestError, match=r"--reference kernel_regression cannot be matched: .*reads points") as refused:
-        planned(models="vit", match="flops", reference="kernel_regression")
-    assert "vit" in refused.value.hint
 
 
 def test_nothing_feasible_is_a_wrong_request() -> None:
@@ -287,11 +224,6 @@ def test_training_jobs_are_shared_by_the_cells_of_a_model() -> None:
     assert jobs(plan)[-len(trained) :] == trained
 
 
-def test_longer_work_is_estimated_to_take_longer() -> None:
-    assert estimated_seconds(planned(rounds=3)) < estimated_seconds(planned(rounds=7))
-    assert estimated_seconds(planned(batch="1")) <= estimated_seconds(planned(batch="4096"))
-
-
 def test_trainings_are_estimated_by_seed_and_within_the_whole() -> None:
     twice = planned(task="digits", metrics="latency,accuracy", accuracy_seq="17")
     once = dataclasses.replace(twice, settings=dataclasses.replace(twice.settings, seeds=1))
@@ -301,22 +233,18 @@ def test_trainings_are_estimated_by_seed_and_within_the_whole() -> None:
 
 
 def on_cuda(**flags: Any) -> Plan:
-    request = parse_request(**{"models": "vit", "seq": "17", "width": "32", "depth": "1", **flags})
-    return build_plan(request, settings=Settings(), recipe=Recipe(), device="cuda")
+    return plan_of(device="cuda", **{"models": "vit", "seq": "17", "width": "32", "depth": "1", **flags})
 
 
 def test_attention_without_fp32_is_refused_on_cuda_alone() -> None:
     half = ("bf16", "bf16-autocast")
     dtypes = ("fp32", "tf32", *half)
-    plan = on_cuda(models="vit,gmlp", seq="17", dtype=",".join(dtypes), attention="auto,flash,efficient,cudnn,math")
-    ran = {(p.cell.workload.attention, p.cell.workload.dtype) for p in plan.cells if p.cell.model.name == "vit"}
+    plan = on_cuda(dtype=",".join(dtypes), attention="auto,flash,efficient,cudnn,math")
+    ran = {(p.cell.workload.attention, p.cell.workload.dtype) for p in plan.cells}
     everywhere = itertools.product(("auto", "efficient", "math"), dtypes)
     assert ran == {*everywhere, *itertools.product(("flash", "cudnn"), half)}
-    assert {p.cell.workload.dtype for p in plan.cells if p.cell.model.name == "gmlp"} == set(dtypes)
-    refused = {(s.model, s.reason) for s in plan.skipped if "--attention" in s.reason}
-    assert refused == {
-        ("vit", f"--attention {name} takes no fp32 tensors on CUDA: use efficient or math, or --dtype bf16") for name in ("flash", "cudnn")
-    }
+    refused = {s.reason.partition(":")[0] for s in plan.skipped if "--attention" in s.reason}
+    assert refused == {f"--attention {name} takes no fp32 tensors on CUDA" for name in ("flash", "cudnn")}
     assert {p.cell.workload.attention for p in planned(models="vit", attention="flash").cells} == {"flash"}  # on a CPU
 
 
@@ -324,18 +252,14 @@ def test_attention_without_fp32_is_refused_on_cuda_alone() -> None:
     ("model", "has_mask"),
     [
         ("vit", False),
-        ("encoder_decoder", False),
         ("metaformer+mixer=attention:causal=true", False),
         ("metaformer+mixer=attention:mask=sample", True),
-        ("metaformer+mixer=kernel_attention", True),
     ],
 )
 def test_flash_attention_with_a_mask_is_refused_on_cuda(model: str, has_mask: bool) -> None:
     plan = on_cuda(models=model, dtype="bf16", attention="flash,efficient")
     assert [p.cell.workload.attention for p in plan.cells] == (["efficient"] if has_mask else ["flash", "efficient"])
-    assert [s.reason for s in plan.skipped] == has_mask * [
-        "--attention flash takes no mask on CUDA, and this model has one: use efficient or math"
-    ]
+    assert ["flash takes no mask on CUDA" in s.reason for s in plan.skipped] == has_mask * [True]
 
 
 def test_a_request_of_what_no_attention_takes_says_what_to_change() -> None:
@@ -344,25 +268,19 @@ def test_a_request_of_what_no_attention_takes_says_what_to_change() -> None:
     assert "choose another --attention" in refused.value.hint
 
 
-def job_seconds(device: str, dtype: str, metric: str = "memory") -> float:
-    request = parse_request(models="vit", seq="257", params="20M", dtype=dtype, metrics=metric, batch="256")
-    plan = build_plan(request, settings=Settings(threads=1, limit_s=3600.0, sample_s=0.1), recipe=Recipe(), device=device)
-    job = next(j for j in jobs(plan) if j.metric == metric)
-    return estimated_job_seconds(job, plan.cells[0], plan)
-
-
-def test_on_cuda_a_dtype_has_its_own_rate_and_a_job_a_longer_start() -> None:
-    flops = (job_seconds("cpu", "fp32") - JOB_OVERHEAD_S["cpu"]) * CPU_FLOPS_PER_S  # the rate of one thread, which was measured
-    for dtype, peak in (("fp32", 67e12), ("tf32", 495e12), ("bf16", 989e12), ("bf16-autocast", 989e12)):
-        assert job_seconds("cuda", dtype) == pytest.approx(JOB_OVERHEAD_S["cuda"] + flops / (0.3 * peak))
-    assert job_seconds("cpu", "bf16") == job_seconds("cpu", "fp32")
-    assert job_seconds("cuda", "bf16", "params") == JOB_OVERHEAD_S["cpu"]  # counting starts no device
+def test_a_dtype_has_its_own_rate_on_cuda() -> None:
+    peaks = {"fp32": 67e12, "tf32": 495e12, "bf16": 989e12, "bf16-autocast": 989e12}
+    plan = on_cuda(seq="257", params="20M", width="", depth="2", dtype=",".join(peaks), batch="256")
+    flops = {p.cell.workload.dtype: estimated_step_seconds(p, plan.settings) * 0.3 * peaks[p.cell.workload.dtype] for p in plan.cells}
+    assert flops == pytest.approx(dict.fromkeys(peaks, flops["fp32"]))
+    plan = planned(models="vit", dtype="fp32,bf16", seq="257")
+    assert len({estimated_step_seconds(p, plan.settings) for p in plan.cells}) == 1
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_a_job_that_takes_turns_lasts_as_long_as_its_warm_up_and_its_bursts(device: str) -> None:
-    request = parse_request(models="vit", seq="257", params="20M", metrics="latency", batch="1")
-    plan = build_plan(request, settings=Settings(threads=1, limit_s=3600.0), recipe=Recipe(), device=device)
+    settings = Settings(threads=1, limit_s=3600.0)
+    plan = plan_of(settings=settings, device=device, models="vit", seq="257", params="20M", metrics="latency", batch="1")
     job = next(j for j in jobs(plan) if j.metric == "latency")
     step_s = estimated_step_seconds(plan.cells[0], plan.settings)
     bursts_s = job.num_blocks * ((job.num_calls + uncounted_calls(device, step_s)) * step_s + TURN_S)
@@ -373,8 +291,7 @@ def test_a_job_that_takes_turns_lasts_as_long_as_its_warm_up_and_its_bursts(devi
 
 
 def test_on_cuda_the_first_compilation_and_the_window_of_energy_are_counted() -> None:
-    request = parse_request(models="vit", seq="65", width="64", depth="1", engine="eager,compile", metrics="latency,energy,memory")
-    plan = build_plan(request, settings=Settings(rounds=2), recipe=Recipe(), device="cuda")
+    plan = on_cuda(seq="65", engine="eager,compile", metrics="latency,energy,memory", settings=Settings(rounds=2))
     cells = {planned.cell.cell_id: planned for planned in plan.cells}
     found = {
         (j.metric, j.cell.workload.engine, j.repeat): round(estimated_job_seconds(j, cells[j.cell.cell_id], plan))
@@ -387,33 +304,20 @@ def test_on_cuda_the_first_compilation_and_the_window_of_energy_are_counted() ->
     assert found["energy", "eager", 1] > 5
 
 
-def test_a_training_is_estimated_at_the_precision_of_its_recipe() -> None:
-    request = parse_request(models="vit", seq="17", params="20M", task="digits", metrics="accuracy")
-    plans = [
-        build_plan(request, settings=Settings(), recipe=Recipe(precision=precision, batch_size=1024), device="cuda")
-        for precision in ("fp32", "bf16-autocast")
-    ]
-    fp32, half = (estimated_job_seconds(jobs(plan)[0], plan.cells[0], plan) - JOB_OVERHEAD_S["cuda"] for plan in plans)
-    assert fp32 / half == pytest.approx(989 / 67)
-
-
 def test_small_steps_on_a_gpu_are_estimated_by_their_launches() -> None:
     """At n = 17 and batches of 32 the FLOPs of 51M parameters take 8 s, and some 255 operators a step, of 40 us each, 150 s (170 s on an H200)."""
-    request = parse_request(models="gmlp", seq="17", params="51M", depth="6", task="cifar10", metrics="accuracy")
     recipe = Recipe(epochs=10, batch_size=32, precision="bf16-autocast")
-    plan = build_plan(request, settings=Settings(), recipe=recipe, device="cuda")
+    plan = plan_of(recipe=recipe, device="cuda", models="gmlp", seq="17", params="51M", depth="6", task="cifar10", metrics="accuracy")
     assert 140 <= estimated_job_seconds(jobs(plan)[0], plan.cells[0], plan) <= 180
-    few = build_plan(
-        parse_request(models="vit", seq="17", width="64", depth="6", batch="1"), settings=Settings(), recipe=recipe, device="cuda"
-    )
+    few = on_cuda(depth="6", batch="1")
     assert estimated_step_seconds(few.cells[0], few.settings) == pytest.approx(10 * 6 * CUDA_LAUNCH_S)
 
 
 @pytest.mark.parametrize(("changed", "share"), [({"precision": "bf16-autocast"}, 3), ({"threads": 2}, 2)])
 def test_a_training_on_a_cpu_is_estimated_at_its_precision_and_threads(changed: dict[str, Any], share: float) -> None:
     def estimate(threads: int = 1, precision: str = "fp32") -> float:
-        request = parse_request(models="vit", seq="17", params="20M", task="digits", metrics="accuracy")
-        plan = build_plan(request, settings=Settings(train_threads=threads), recipe=Recipe(precision=precision), device="cpu")
+        settings, recipe = Settings(train_threads=threads), Recipe(precision=precision)
+        plan = plan_of(settings=settings, recipe=recipe, models="vit", seq="17", params="20M", task="digits", metrics="accuracy")
         return estimated_job_seconds(jobs(plan)[0], plan.cells[0], plan) - JOB_OVERHEAD_S["cpu"]
 
     assert estimate() / estimate(**changed) == pytest.approx(share)
@@ -427,11 +331,6 @@ def test_fixed_tokens_give_each_length_its_batch() -> None:
     assert planned(models="vit").parts == ()
 
 
-def test_a_batch_and_its_tokens_cannot_both_be_fixed() -> None:
-    with pytest.raises(RequestError, match="--batch and --batch-tokens both set the batch size"):
-        planned(batch="4", batch_tokens="1028")
-
-
 def test_a_cell_of_two_parts_is_planned_once_and_belongs_to_both() -> None:
     plan = of_parts(kept={"seq": "17,65", "match": "shape"}, matched={"seq": "17,65", "match": "params", "metrics": "params,flops"})
     shared = set(plan.parts[0].cells) & set(plan.parts[1].cells)
@@ -439,7 +338,6 @@ def test_a_cell_of_two_parts_is_planned_once_and_belongs_to_both() -> None:
     assert [p.cell.model.shape.seq_len for p in plan.cells if p.cell.cell_id in shared] == [17]
     assert len(plan.cells) == 3
     assert plan.metrics == ("params", "flops", "latency", "memory")
-    check_plan(parse_plan(json.loads(json.dumps(to_json(plan))), Path("x")), "x")
 
 
 def test_arms_hold_their_cells_and_facts() -> None:
@@ -455,9 +353,6 @@ def test_arms_hold_their_cells_and_facts() -> None:
     assert [dict(arm.facts) for arm in part.arms] == [{"known": "yes"}, {}, {}]
     assert part.arms[0].cells[0] == part.arms[2].cells[0]
     assert len(plan.cells) == len(part.cells) == 3
-    again = parse_plan(json.loads(json.dumps(to_json(plan))), Path("x"))
-    assert again == plan
-    check_plan(again, "x")
 
 
 def test_an_arm_that_cannot_be_sized_is_skipped_and_the_others_stay() -> None:
@@ -490,30 +385,21 @@ def test_an_own_recipe_that_does_not_fit_its_task_is_refused() -> None:
         of_arms(plain={}, bad={"recipe": "augment=randaugment"})
 
 
-def test_tf32_training_is_for_cuda() -> None:
-    request = parse_request(models="vit", seq="17", width="32", depth="1", task="digits", metrics="accuracy")
-    recipe = Recipe(precision="tf32")
-    with pytest.raises(RequestError, match="precision=tf32 needs a CUDA device"):
-        build_plan(request, settings=Settings(), recipe=recipe, device="cpu")
-    assert build_plan(request, settings=Settings(), recipe=recipe, device="cuda").recipe.precision == "tf32"
-
-
 def test_a_training_engine_is_checked_with_the_plan_and_leaves_ids_alone() -> None:
-    request = parse_request(models="vit", seq="17", width="32", depth="1", task="digits", metrics="accuracy")
+    flags = {"task": "digits", "metrics": "accuracy"}
     with pytest.raises(RequestError, match="engine=graph needs a CUDA device"):
-        build_plan(request, settings=Settings(), recipe=Recipe(engine="graph"), device="cpu")
-    plan = build_plan(request, settings=Settings(), recipe=Recipe(engine="graph"), device="cuda")
+        with_recipe("engine=graph", models="vit", **flags)
+    plan = on_cuda(recipe=Recipe(engine="graph"), **flags)
     with pytest.raises(RequestError, match="so engine=graph has no effect"):
         check_plan(dataclasses.replace(plan, recipe=Recipe(engine="graph", compile=True)), "plan.json")
-    (planned,) = plan.cells
-    assert training_id(planned.cell, Recipe(engine="eager")) == training_id(planned.cell, Recipe())
-    assert training_id(planned.cell, plan.recipe) != training_id(planned.cell, Recipe())
+    cell = plan.cells[0].cell
+    assert training_id(cell, Recipe(engine="eager")) == training_id(cell, Recipe())
+    assert training_id(cell, plan.recipe) != training_id(cell, Recipe())
 
 
 def test_on_a_gpu_what_shares_a_process_is_neighbours_and_rounds_stay_shuffled() -> None:
     """The jobs of a configuration that are done once, its pilot last; and the members of a timing group."""
-    request = parse_request(models="vit,gmlp", seq="17,33,65", width="32", depth="1", metrics="params,flops,energy,latency,memory")
-    plan = build_plan(request, settings=Settings(rounds=3), recipe=Recipe(), device="cuda")
+    plan = on_cuda(models="vit,gmlp", seq="17,33,65", metrics="params,flops,energy,latency,memory", settings=Settings(rounds=3))
     by_round = {r: [(j.cell.cell_id, j.group) for j in jobs(plan) if j.repeat == r and j.metric in ("latency", "energy")] for r in range(3)}
     for order in by_round.values():
         in_turns = [name for name, _ in itertools.groupby(group for _, group in order) if name]
@@ -525,26 +411,21 @@ def test_on_a_gpu_what_shares_a_process_is_neighbours_and_rounds_stay_shuffled()
 
 
 def test_trainings_of_one_seed_task_and_length_may_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    request = parse_request(models="gmlp,vit,transformer", seq="17,65", params="100k", depth="2", task="digits", metrics="accuracy")
-    found = jobs(build_plan(request, settings=Settings(seeds=2), recipe=Recipe(), device="cpu"))
+    plan = planned(models="gmlp,vit,transformer", params="100k", task="digits", metrics="accuracy")
+    found = jobs(plan)
     for batch in batches(found, side_by_side=True):
         assert len(batch) == 3
         assert len({(job.repeat, job.cell.model.shape.seq_len) for job in batch}) == 1
     assert [len(batch) for batch in batches(found)] == [1] * 12
     monkeypatch.setattr("bench.planning.jobs.MAX_BESIDE", 2)
-    found = jobs(build_plan(request, settings=Settings(seeds=2), recipe=Recipe(), device="cpu"))
-    assert [len(batch) for batch in batches(found, side_by_side=True)] == [2, 1] * 4
+    assert [len(batch) for batch in batches(jobs(plan), side_by_side=True)] == [2, 1] * 4
 
 
 def test_explicit_attention_takes_time_for_each_score() -> None:
     """Batch 4, two blocks, three heads: 24 times 65^2 scores; a window has none in n^2."""
-    request = parse_request(
-        models="vit,metaformer+mixer=window_attention", seq="65", width="48", depth="2", heads="3", batch="4", attention="auto,math"
-    )
-    plan = build_plan(request, settings=Settings(threads=2), recipe=Recipe(), device="cpu")
-    seconds = {
-        (planned.cell.model.family, planned.cell.workload.attention): estimated_step_seconds(planned, plan.settings)
-        for planned in plan.cells
-    }
+    sizes: dict[str, Any] = {"seq": "65", "width": "48", "depth": "2", "heads": "3", "batch": "4"}
+    models = "vit,metaformer+mixer=window_attention"
+    plan = plan_of(settings=Settings(threads=2), models=models, attention="auto,math", **sizes)
+    seconds = {(p.cell.model.family, p.cell.workload.attention): estimated_step_seconds(p, plan.settings) for p in plan.cells}
     assert seconds["vit", "math"] - seconds["vit", "auto"] == pytest.approx(EXPLICIT_SCORE_S * 4 * 2 * 3 * 65**2 / 2)
     assert seconds["metaformer", "math"] == seconds["metaformer", "auto"]

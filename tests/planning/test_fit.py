@@ -13,20 +13,18 @@ import bench
 from bench.cli import main
 from bench.measure.memory_tracker import Ledger, Watch, counts_of_step, predicted_counts
 from bench.measure.step import build_step
-from bench.planning.build import build_plan
 from bench.planning.fit import LargestSizes, largest_fitting, largest_sizes, peak_bytes
 from bench.planning.values import MAX_SIZE, memory
 from bench.serialize import from_json, to_json
-from bench.spec import Cell, Plan, Recipe, RequestError, Settings
-from tests.requested import parse_request
+from bench.spec import Cell, Plan, RequestError
+from tests.planning.plans import plan_of
 
 MIB = 2**20
 SMALL = {"width": "16", "depth": "1", "metrics": "params"}
 
 
-def planned(device: str = "cpu", **flags: str) -> Plan:
-    request = parse_request(**{"models": "gmlp", "seq": "17", "batch": "4", **SMALL, **flags})
-    return build_plan(request, settings=Settings(), recipe=Recipe(), device=device)
+def planned(device: str = "cpu", **flags: Any) -> Plan:
+    return plan_of(device=device, **{"models": "gmlp", "seq": "17", "batch": "4", **SMALL, **flags})
 
 
 def found(memory_bytes: int, **flags: str) -> list[LargestSizes]:
@@ -48,12 +46,11 @@ def real_peak(cell: Cell) -> int:
 # the size of the memory
 
 
-@pytest.mark.parametrize(("text", "num_bytes"), [("512MiB", 536_870_912), ("8GiB", 8_589_934_592), ("1.5 KiB", 1536)])
-def test_an_amount_of_memory_is_read(text: str, num_bytes: int) -> None:
-    assert memory(text) == num_bytes
+def test_an_amount_of_memory_is_read() -> None:
+    assert (memory("8GiB"), memory("1.5 KiB")) == (8_589_934_592, 1536)
 
 
-@pytest.mark.parametrize("text", ["3 apples", "8", "8GB", "-1GiB", "0MiB", "1e3MiB", "GiB", "9999999999TiB"])
+@pytest.mark.parametrize("text", ["8", "8GB", "-1GiB", "0MiB", "9999999999TiB"])
 def test_what_is_no_amount_of_memory_is_refused(text: str) -> None:
     with pytest.raises(RequestError, match="not an amount of memory") as refused:
         memory(text)
@@ -74,8 +71,8 @@ def searched(peak_at: Callable[[int], int], limit: int, *, start: int = 1, least
     return largest_fitting(peak, limit, start=start, least=least), asked
 
 
-@pytest.mark.parametrize("start", [1, 32, 4096])
-@pytest.mark.parametrize(("limit", "largest"), [(1000, 331), (1002, 331), (1003, 332), (10, 1), (13, 2), (9, 0)])
+@pytest.mark.parametrize("start", [1, 4096])
+@pytest.mark.parametrize(("limit", "largest"), [(1002, 331), (1003, 332), (10, 1), (9, 0)])
 def test_an_affine_peak_is_solved_in_few_predictions(limit: int, largest: int, start: int) -> None:
     size, asked = searched(lambda size: 7 + 3 * size, limit, start=start)
     assert size == largest
@@ -158,8 +155,7 @@ def test_what_building_holds_is_predicted(dtype: str) -> None:
 def test_another_persons_model_is_predicted_too() -> None:
     """Its constructor reads values of tensors, which fakes do not have: it is built first and then copied."""
     pytest.importorskip("timm")
-    flags = {"models": "timm:deit_tiny_patch16_224", "metrics": "latency", "batch": "2", "phase": "train"}
-    plan = build_plan(parse_request(**flags), settings=Settings(), recipe=Recipe(), device="cpu")
+    plan = plan_of(models="timm:deit_tiny_patch16_224", metrics="latency", batch="2", phase="train")
     cell = plan.cells[0].cell
     assert peak_bytes(cell) == real_peak(cell)
     assert largest_sizes(plan, 2**30)[cell.cell_id].largest_seq_len is None
@@ -169,21 +165,14 @@ def test_another_persons_model_is_predicted_too() -> None:
 
 
 def test_the_plan_shows_what_fits(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ("plan", "--models", "gmlp,vit", "--seq", "17", *(word for name, text in SMALL.items() for word in (f"--{name}", text)))
-
-    def shown(*flags: str) -> tuple[Any, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([*asked, *flags])
-        assert ended.value.code == 0
-        return capsys.readouterr()
-
-    out, said = shown("--memory", "2MiB")
-    assert out.split()[:4] == ["model", "largest_batch", "largest_seq_len", "params"]
-    assert "predicted to fit 2.00 MiB without workspaces and fragmentation; largest_seq_len at batch 32" in said
-    data = json.loads(shown("--memory", "2MiB", "--json")[0])
+    printed = []
+    for memory_flag in ("", "--memory 2MiB"):
+        with pytest.raises(SystemExit, match="0"):
+            main(f"plan --models gmlp,vit --seq 17 --width 16 --depth 1 --metrics params --json {memory_flag}".split())
+        printed.append(json.loads(capsys.readouterr().out))
+    without, data = printed
+    assert "largest" not in without
     assert data["memory_bytes"] == 2 * MIB
     assert [list(row) for row in data["largest"]] == [["cell_id", "largest_batch", "largest_seq_len"]] * 2
     table = bench.plan(models=["gmlp", "vit"], seq=17, width=16, depth=1, metrics="params", memory="2MiB").table
     assert table[["cell_id", "largest_batch", "largest_seq_len"]].to_dict("records") == data["largest"]
-    assert "largest_batch" not in shown()[0]
-    assert "largest" not in json.loads(shown("--json")[0])

@@ -44,14 +44,6 @@ def recipe_of(text: str) -> Recipe:
     return Recipe(**dict[str, Any](parse_recipe(text)))
 
 
-def test_a_value_that_is_the_default_is_known_to_be_typed() -> None:
-    assert parse_recipe("epochs=10") == (("epochs", Recipe().epochs),)
-
-
-def test_no_text_is_the_default_recipe() -> None:
-    assert recipe_of("") == Recipe()
-
-
 def test_every_key_can_be_set_alone_and_all_together() -> None:
     assert set(EVERY_KEY) == {f.name for f in dataclasses.fields(Recipe)}
     for key, (text, value) in EVERY_KEY.items():
@@ -74,34 +66,18 @@ WRONG = [
     ("epochs=3,epochs=4", "epochs of --recipe is given twice"),
     ("epochs=3,,dropout=0.1", "option of --recipe"),
     ("epochs=0", "epochs"),
-    ("epochs=2.5", "epochs"),
-    ("batch_size=-1", "batch_size"),
-    ("accumulate=0", "accumulate"),
     ("learning_rate=0", "learning_rate"),
-    ("learning_rate=nan", "learning_rate"),
-    ("learning_rate=fast", "learning_rate"),
-    ("clip_norm=inf", "clip_norm"),
-    ("dropout=1", "dropout"),
-    ("dropout=-0.1", "dropout"),
     ("warmup=1.5", "warmup"),
     ("validation_fraction=0", "validation_fraction"),
     ("label_smoothing=1", "label_smoothing"),
     ("schedule=linear", "cosine"),
-    ("precision=fp64", "bf16-autocast"),
-    ("precision=auto", "bf16-autocast"),
     ("compile=yes", "true"),
     ("weight_decay=11", "from 0 to 10"),
     ("dropout=2", "dropout of --recipe must be from 0 to 0.95"),
     ("augment=rotate", "randaugment"),
-    ("augment=crop+", "crop"),
     ("dropout_at=none", "embedding"),
-    ("dropout_at=body", "residual"),
     ("magnitude=31", "magnitude of --recipe must be a whole number from 0 to 30"),
-    ("teacher=transformer", "convolution"),
-    ("distillation=medium", "soft"),
     ("distillation_weight=1.5", "distillation_weight of --recipe must be from 0 to 1"),
-    ("teacher_epochs=0", "teacher_epochs"),
-    ("engine=auto", "graph"),
 ]
 
 
@@ -133,28 +109,14 @@ def test_a_recipe_that_the_device_cannot_compute_is_refused_with_a_hint(text: st
     assert refused.value.hint
 
 
-@pytest.mark.parametrize(
-    ("text", "device"),
-    [
-        ("precision=tf32", "cuda"),
-        ("engine=graph,accumulate=2", "cuda"),
-        ("engine=graph,teacher=convolution,augment=crop", "cuda"),
-        ("compile=true,precision=bf16-autocast", "cpu"),
-    ],
-)
-def test_a_recipe_that_the_device_computes_passes(text: str, device: str) -> None:
-    check_device(recipe_of(text), device)
+def test_a_recipe_that_the_device_computes_passes() -> None:
+    check_device(recipe_of("precision=tf32"), "cuda")
+    check_device(recipe_of("engine=graph,accumulate=2,teacher=convolution"), "cuda")
+    check_device(recipe_of("compile=true,precision=bf16-autocast"), "cpu")
 
 
-@pytest.mark.parametrize("recipe", [Recipe(), Recipe(learning_rate=1 / 300, weight_decay=0.0), Recipe(epochs=20_000)])
-def test_a_sound_recipe_from_a_plan_passes(recipe: Recipe) -> None:
-    check_recipe(recipe)
-
-
-@pytest.mark.parametrize("change", [{"epochs": 0}, {"dropout": 1.0}, {"learning_rate": float("nan")}, {"validation_fraction": 0.0}])
-def test_a_recipe_out_of_bounds_is_refused_by_name(change: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=next(iter(change))):
-        check_recipe(dataclasses.replace(Recipe(), **change))  # type: ignore[arg-type]
+def test_a_sound_recipe_from_a_plan_passes() -> None:
+    check_recipe(Recipe(learning_rate=1 / 300, weight_decay=0.0, epochs=20_000))
 
 
 @pytest.mark.parametrize(("task", "augment"), [("copy", "flip"), ("trec", "crop"), ("digits", "randaugment")])
@@ -163,7 +125,7 @@ def test_what_cannot_be_done_to_a_tasks_data_is_refused(task: str, augment: str)
         check_fits(Recipe(augment=(augment,)), task)
 
 
-@pytest.mark.parametrize("task", ["copy", "trec", "curve_fitting"])
+@pytest.mark.parametrize("task", ["copy", "trec"])
 def test_a_teacher_of_what_is_no_image_is_refused(task: str) -> None:
     with pytest.raises(RequestError, match="teacher=convolution needs images of one class each"):
         check_fits(Recipe(teacher="convolution"), task)
@@ -173,9 +135,7 @@ def test_a_teacher_of_what_is_no_image_is_refused(task: str) -> None:
     ("change", "allowed"),
     [
         ({"dropout_at": ()}, "at least one of embedding, residual, attention, head"),
-        ({"dropout_at": ("body",)}, "must be one of embedding, residual, attention, head, not 'body'"),
         ({"teacher": "vit"}, "must be one of none, convolution, not 'vit'"),
-        ({"distillation": "loud"}, "must be one of soft, hard, not 'loud'"),
     ],
 )
 def test_a_recipe_with_an_unknown_word_is_refused_naming_those_allowed(change: dict[str, Any], allowed: str) -> None:

@@ -9,23 +9,14 @@ import pytest
 
 from bench.analysis.frame import prepare
 from bench.needs import needs_task
-from bench.planning.build import build_plan
 from bench.planning.jobs import jobs
-from bench.spec import COMPARE, Plan, Recipe, Settings
+from bench.spec import COMPARE, Plan
 from bench.timing_groups import cell_groups
-from tests.requested import parse_request
+from tests.planning.plans import plan_of
 
 
 def planned(**flags: Any) -> Plan:
-    asked = {
-        "models": "gmlp,vit",
-        "seq": "257,1025",
-        "params": "2.5M",
-        "depth": "2",
-        "metrics": "params,latency",
-        **flags,
-    }
-    return build_plan(parse_request(**asked), settings=Settings(), recipe=Recipe(), device="cpu")
+    return plan_of(**{"models": "gmlp,vit", "seq": "257,1025", "params": "2.5M", "metrics": "params,latency", **flags})
 
 
 def test_they_stand_in_a_part_of_their_own_at_the_wider_ones_width_and_take_turns_with_the_others() -> None:

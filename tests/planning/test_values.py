@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bench.planning.fields import read
 from bench.planning.request import Request
-from bench.planning.values import entries, memory, named_path, one_of, params, params_text, several, whole_number
+from bench.planning.values import entries, named_path, one_of, params, params_text, several, whole_number
 from bench.spec import RequestError
 from models.layers.options import as_keywords
 
@@ -79,15 +79,12 @@ def test_a_budget_has_a_suffix_or_none(text: str, number: int) -> None:
     ("parse", "text", "message"),
     [
         (entries, "17,,65", "'17,,65' has an empty entry"),
-        (entries, "", "has an empty entry"),
         (several(one_of(("infer", "train"))), "infer,trian", "unknown value 'trian'; allowed: infer, train"),
-        (one_of(("cpu", "cuda")), "tpu", "unknown value 'tpu'; allowed: cpu, cuda"),
         (whole_number(2, 9), "1", "'1' is not a whole number between 2 and 9"),
         (whole_number(2, 9), "10", "is not a whole number"),
-        (whole_number(), "max", "is not a whole number between 1 and 1,048,576"),
+        (whole_number(), "17.5", "is not a whole number between 1 and 1,048,576"),
         (params, "1T", "is not a number of parameters"),
         (params, "0.1", "is not a number of parameters"),
-        (memory, "8GB", "is not an amount of memory"),
         (named_path, "", "an empty path names nothing"),
     ],
 )

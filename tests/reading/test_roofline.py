@@ -31,6 +31,9 @@ def planned(*terms: Term, interface: Interface | None = None, **work: Any) -> Pl
     return PlannedCell(cell=Cell(model=model, workload=Workload(**{"batch_size": 2, **work})), sizing=sizing)
 
 
+SMALL = planned(PROJECTION, SPATIAL, HEAD)
+
+
 def records(metric: str, values: Sequence[dict[str, float] | None]) -> list[Record]:
     """One per round; None: not measured in that round."""
     return [small_record(metric, found, place) for place, found in enumerate(values) if found is not None]
@@ -46,9 +49,8 @@ def ceilings(*rates: tuple[float, float] | None) -> list[Record]:
 
 def test_inference_reads_weights_and_batch_once_and_writes_the_answers() -> None:
     weights, batch, answers = 56 + 30 + 90, 2 * 5 * 6, 2 * 10
-    cell = planned(PROJECTION, SPATIAL, HEAD)
-    assert compulsory_bytes(cell) == 4 * (weights + batch + answers)
-    assert step_flops(cell) == 2 * 2 * (5 * 48 + 25 * 8 + 80)
+    assert compulsory_bytes(SMALL) == 4 * (weights + batch + answers)
+    assert step_flops(SMALL) == 2 * 2 * (5 * 48 + 25 * 8 + 80)
     assert set(ITEM_BYTES) == set(DTYPES)
     assert compulsory_bytes(planned(HEAD, dtype="tf32")) == compulsory_bytes(planned(HEAD))
     assert compulsory_bytes(planned(PROJECTION, SPATIAL, HEAD, dtype="bf16")) == 2 * (weights + batch + answers)
@@ -78,11 +80,10 @@ def test_of_a_table_only_the_rows_of_the_tokens_are_read(batch_size: int, rows: 
 
 
 def test_the_slower_of_the_two_limits_is_the_roofline() -> None:
-    cell = planned(PROJECTION, SPATIAL, HEAD)
-    flops, moved = step_flops(cell), compulsory_bytes(cell)
+    flops, moved = step_flops(SMALL), compulsory_bytes(SMALL)
     assert moved is not None
-    by_compute = roofline_of(cell, latencies(10.0), ceilings((1e3 * flops, 1e6 * moved)))
-    by_bandwidth = roofline_of(cell, latencies(10.0), ceilings((1e6 * flops, 500 * moved)))
+    by_compute = roofline_of(SMALL, latencies(10.0), ceilings((1e3 * flops, 1e6 * moved)))
+    by_bandwidth = roofline_of(SMALL, latencies(10.0), ceilings((1e6 * flops, 500 * moved)))
     assert (by_compute["roofline_ms"], by_compute["roofline_share"]) == pytest.approx((1.0, 0.1))
     assert (by_bandwidth["roofline_ms"], by_bandwidth["roofline_share"]) == pytest.approx((2.0, 0.2))
     assert (by_compute["compulsory_bytes"], by_compute["roofline_share_low"]) == (moved, None)
@@ -90,17 +91,15 @@ def test_the_slower_of_the_two_limits_is_the_roofline() -> None:
 
 def test_each_round_is_paired_with_its_own_ceilings() -> None:
     """Twice slowed down alike: the share stays, and its interval closes; the round without ceilings does not count."""
-    cell = planned(PROJECTION, SPATIAL, HEAD)
-    rate = 1e3 * step_flops(cell)
-    found = roofline_of(cell, latencies(2.0, 4.0, 99.0, 8.0), ceilings((rate, 1e12), (rate / 2, 1e12), None, (rate / 4, 1e12)))
+    rate = 1e3 * step_flops(SMALL)
+    found = roofline_of(SMALL, latencies(2.0, 4.0, 99.0, 8.0), ceilings((rate, 1e12), (rate / 2, 1e12), None, (rate / 4, 1e12)))
     assert [found[name] for name in COLUMNS[1:]] == pytest.approx([2.0, 0.5, 0.5, 0.5])
 
 
 def test_the_interval_is_students_on_the_log_scale() -> None:
     """Shares of 0.5 and 0.125: log mean of 0.25, standard error of log 2, t of 12.706 at one degree of freedom."""
-    cell = planned(PROJECTION, SPATIAL, HEAD)
-    rate = 1e3 * step_flops(cell)
-    found = roofline_of(cell, latencies(2.0, 8.0), ceilings((rate, 1e12), (rate, 1e12)))
+    rate = 1e3 * step_flops(SMALL)
+    found = roofline_of(SMALL, latencies(2.0, 8.0), ceilings((rate, 1e12), (rate, 1e12)))
     assert found["roofline_share"] == pytest.approx(0.25)
     assert found["roofline_share_low"] == pytest.approx(0.25 * math.exp(-12.7062 * math.log(2)), rel=1e-4)
     assert found["roofline_share_high"] == pytest.approx(0.25 * math.exp(12.7062 * math.log(2)), rel=1e-4)

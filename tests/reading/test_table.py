@@ -13,13 +13,13 @@ import pandas as pd
 import pytest
 
 from bench.analysis.study import study
-from bench.planning.build import PartRequest, build_plan, build_plan_of_parts
-from bench.planning.jobs import control_cell, expected_jobs
+from bench.planning.jobs import control_cell
 from bench.reading.store import StoredRun
 from bench.reading.table import IDENTITY, control_of, json_rows, references_of, rows_of, write_table
 from bench.spec import Job, Outcome, Plan, Recipe, RequestError, Settings
 from tests import fake_executor
 from tests.fake_executor import stored_run
+from tests.planning.plans import plan_of, plan_of_arms
 from tests.requested import parse_request
 
 ROUNDS = 7
@@ -27,7 +27,7 @@ ROUNDS = 7
 
 def planned(rounds: int = ROUNDS, **flags: Any) -> Plan:
     wanted = {"models": "gmlp,vit", "seq": "17,65", "params": "250k", "metrics": "params,latency", **flags}
-    return build_plan(parse_request(**wanted), settings=Settings(rounds=rounds, seeds=3), recipe=Recipe(), device="cpu")
+    return plan_of(settings=Settings(rounds=rounds, seeds=3), **wanted)
 
 
 def latency_ms(job: Job) -> float:
@@ -37,12 +37,7 @@ def latency_ms(job: Job) -> float:
 
 def measured(job: Job) -> Outcome:
     found = fake_executor.measured(job, 1.0 if job.metric == "pilot" else latency_ms(job), num_bursts=10)
-    return dataclasses.replace(found, values=accuracy_values(job)) if job.metric == "accuracy" else found
-
-
-def accuracy_values(job: Job) -> dict[str, float]:
-    values = {"accuracy": 0.9 + 0.01 * job.repeat, "train_accuracy": 1.0, "train_s": 5.0, "train_images_per_s": 100.0}
-    return {**values, "validation_accuracy": 0.9, **{f"accuracy_top{k}": 0.99 for k in range(2, 6)}}
+    return dataclasses.replace(found, values={"accuracy": 0.9 + 0.01 * job.repeat}) if job.metric == "accuracy" else found
 
 
 def slower(job: Job, factor: float) -> Outcome:
@@ -77,14 +72,13 @@ def test_what_was_not_measured_is_empty_and_never_zero() -> None:
     assert rows.loc[("gmlp", 17), "reason"] == "latency: too long"
     assert pd.isna(rows.loc[("gmlp", 17), "latency_ms"])
     assert pd.isna(rows.loc[("gmlp", 17), "num_rounds"])
+    gmlp, _, vit, _ = json_rows(rows.reset_index())
+    assert (gmlp["latency_ms"], gmlp["heads"], vit["heads"]) == (None, None, 3)
+    assert isinstance(vit["heads"], int)
 
 
 def test_a_run_cut_short_says_so() -> None:
-    plan = planned()
-    assert expected_jobs(plan, stored_run(plan, measured).records) == []
-    three_rounds = stored_run(plan, lambda job: measured(job) if job.metric == "params" or job.repeat < 3 else None)
-    assert len(expected_jobs(three_rounds.plan, three_rounds.records)) == 4 * (ROUNDS - 3) + (ROUNDS - 3)
-    before_timing = rows_of(stored_run(plan, lambda job: measured(job) if job.metric == "params" else None))
+    before_timing = rows_of(stored_run(planned(), lambda job: measured(job) if job.metric == "params" else None))
     assert set(before_timing["status"]) == {"unmeasured"}
     assert set(before_timing["reason"]) == {"latency: not run yet"}
 
@@ -104,19 +98,6 @@ def test_one_training_is_joined_to_every_cell_of_its_model() -> None:
     assert rows[rows["seq_len"] == 65]["accuracy"].isna().all()
 
 
-def test_an_honest_control_contains_one_and_a_biased_one_does_not() -> None:
-    plan = planned(rounds=20)
-
-    biased = stored_run(plan, lambda job: slower(job, 1.2 if job.control else 1.0))
-    fair_control, biased_control = control_of(stored_run(plan, measured)), control_of(biased)
-    assert fair_control is not None
-    assert fair_control["contains_one"]
-    assert fair_control["cell_id"] == control_cell(plan).cell_id
-    assert biased_control is not None
-    assert not biased_control["contains_one"]
-    assert biased_control["ratio"] == pytest.approx(1.2)
-
-
 def with_control(logs: Sequence[float]) -> StoredRun:
     """Log-ratios of the control to its cell, by round."""
     return stored_run(planned(rounds=len(logs)), lambda job: slower(job, math.exp(logs[job.repeat]) if job.control else 1.0))
@@ -128,6 +109,7 @@ def test_a_control_is_held_to_99_9_percent_and_forbids_nothing(num_below: int, c
     run = with_control([0.01 * rank * (-1 if rank <= num_below else 1) for rank in range(1, 21)])
     control = control_of(run)
     assert control is not None
+    assert control["cell_id"] == control_cell(run.plan).cell_id
     assert (control["level"], control["num_rounds"], control["contains_one"], control["is_range"]) == (0.999, 20, contains_one, False)
     assert 1.0 < control["ratio"] < control["high"]
     assert study(run).caveat == ""
@@ -150,22 +132,11 @@ def test_tables_are_written_whole_and_hold_no_formula(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "table.parquet"), rows, check_dtype=False)
 
 
-def test_json_rows_say_null_for_what_is_missing() -> None:
-    found = json_rows(rows_of(stored_run(planned(), lambda _: None)))
-    assert found[0]["latency_ms"] is None
-    assert found[0]["heads"] is None
-    assert found[2]["heads"] == 3
-    assert isinstance(found[2]["heads"], int)
-    assert found[0]["status"] == "unmeasured"
-
-
 def test_an_own_recipe_has_its_column_and_its_own_accuracy() -> None:
     """Only what it has other than the plan's is told; the plan's own recipe is empty."""
     request = parse_request(models="vit", seq="17", params="250k", task="digits", metrics="params,accuracy")
-    recipes = {"plain": Recipe(), "smooth": Recipe(label_smoothing=0.3, augment=("flip",))}
-    arms = {name: dataclasses.replace(request, own_recipe=recipe) for name, recipe in recipes.items()}
-    part = PartRequest(name="p", arms=arms, baseline="plain")
-    plan = build_plan_of_parts([part], settings=Settings(rounds=ROUNDS, seeds=3), recipe=Recipe(), device="cpu")
+    smooth = dataclasses.replace(request, own_recipe=Recipe(label_smoothing=0.3, augment=("flip",)))
+    plan = plan_of_arms({"plain": request, "smooth": smooth}, baseline="plain", settings=Settings(rounds=ROUNDS, seeds=3))
 
     def outcome(job: Job) -> Outcome:
         found = measured(job)
@@ -206,23 +177,16 @@ def test_ratios_are_to_a_cell_of_equal_budget() -> None:
 
 
 def test_ratios_are_to_the_baseline_of_a_part() -> None:
-    request = parse_request(models="gmlp", seq="17", params="250k", metrics="latency")
-    arms = {
-        name: dataclasses.replace(request, models=parse_request(models=name, seq="17").models) for name in ("gmlp", "vit", "transformer")
-    }
-    part = PartRequest(name="p", arms=arms, baseline="vit")
-    plan = build_plan_of_parts([part], settings=Settings(rounds=ROUNDS), recipe=Recipe(), device="cpu")
-    assert labels(plan) == {"gmlp-17-250000": "vit-17-250000", "transformer-17-250000": "vit-17-250000"}
+    names = ("gmlp", "vit", "transformer")
+    arms = {name: parse_request(models=name, seq="17", params="250k", metrics="latency") for name in names}
+    assert labels(plan_of_arms(arms, baseline="vit")) == {"gmlp-17-250000": "vit-17-250000", "transformer-17-250000": "vit-17-250000"}
 
 
 def test_lengths_that_grow_together_are_no_reference_of_one_another() -> None:
     """Another length is not what a cell is compared with."""
-    request = parse_request(models="gmlp,vit", seq="17,33,65", width="16", depth="1", metrics="latency")
-    plan = build_plan(request, settings=Settings(rounds=ROUNDS), recipe=Recipe(), device="cpu")
+    plan = planned(seq="17,33,65", params="", width="16", depth="1", metrics="latency")
     assert labels(plan) == {f"gmlp-{n}-": f"vit-{n}-" for n in (17, 33, 65)}
-    rows = rows_of(stored_run(plan, slower_vit))
-    assert rows.loc[rows["model"] == "vit", RATIOS].isna().all(axis=None)
-    assert rows["num_rounds"].tolist() == [ROUNDS] * 6
+    assert rows_of(stored_run(plan, slower_vit))["num_rounds"].tolist() == [ROUNDS] * 6
 
 
 def test_the_time_of_compilation_is_the_pilots_which_found_nothing_compiled() -> None:

@@ -6,16 +6,20 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas
 import pytest
 
+from bench import cli
 from bench.analysis.study import Study
 from bench.analysis.trust import Finding
 from bench.catalog import names
 from bench.measure.model import cost_of
+from bench.reading.table import SeedScores
 from bench.report.charts.style import figure_style
 from bench.report.markdown import to_markdown
 from bench.report.page import build_document
+from bench.report.tables import Table
 from bench.serialize import to_json
 from bench.spec import Cell, ModelSpec, Plan, PlannedCell, Settings, Sizing, Skipped, Workload
 from models.layers.shape import Shape
@@ -23,6 +27,7 @@ from models.layers.shape import Shape
 METRICS = ("params", "flops", "latency", "memory", "energy", "accuracy")
 FAMILY_OPTIONS = {"gmlp+pool=mean+spatial_heads=4": ("gmlp", (("pool", "mean"), ("spatial_heads", 4)))}
 MakeData = Callable[..., Study]
+Answer = Callable[..., tuple[int, str, str]]
 
 
 def planned_cell(model: str, seq_len: int, budget: int | None, work: Mapping[str, Any]) -> PlannedCell:
@@ -143,6 +148,48 @@ def page_text(study: Study) -> str:
 
 def section(text: str, title: str) -> str:
     return text.split(f"## {title}\n")[1].split("\n## ")[0]
+
+
+def scores_of(data: Study, rates: Mapping[str, float] = {}, *, num_seeds: int = 5, num_items: int = 400) -> dict[str, SeedScores]:
+    """Test items that are right as often as the model's rate says, else its accuracy."""
+    rng = np.random.default_rng(1)
+    return {
+        row["cell_id"]: SeedScores(
+            training=row["cell_id"],
+            seeds=tuple(range(num_seeds)),
+            scores=(rng.random((num_seeds, num_items)) < rates.get(row["model"], row["accuracy"])).astype(float),
+        )
+        for row in data.rows.to_dict("records")
+    }
+
+
+def as_dicts(table: Table) -> list[dict[str, str]]:
+    return [dict(zip(table.headers, row, strict=True)) for row in table.rows]
+
+
+def contrast(first: str, second: str) -> float:
+    """Of two colours, as WCAG 2.2 defines it."""
+    high, low = sorted((_luminance(first), _luminance(second)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(color: str) -> float:
+    channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.fixture
+def answer(capsys: pytest.CaptureFixture[str]) -> Answer:
+    """Exit status, output and errors of a command."""
+
+    def run(*arguments: Any) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            cli.main([str(argument) for argument in arguments])
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, *capsys.readouterr()
+
+    return run
 
 
 @pytest.fixture

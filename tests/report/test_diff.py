@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import random
 import shutil
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench import cli
 from bench.analysis.diff import DIFFERS
 from bench.planning.build import build_plan
 from bench.planning.jobs import jobs
@@ -21,11 +21,11 @@ from bench.reading.store import RECORDS
 from bench.running.writer import line_of, start_run
 from bench.spec import MUST_AGREE, Job, Outcome, Plan, Recipe, Settings
 from tests.fake_executor import measured, recorded
+from tests.report.conftest import Answer
 from tests.requested import parse_request
 
 ENVIRONMENT: dict[str, Any] = {**dict.fromkeys(MUST_AGREE, "same"), "code_version": "same", "num_cores": 2}
 ITEMS = 400
-Answer = Callable[..., tuple[int, str, str]]
 
 
 def planned(**flags: Any) -> Plan:
@@ -44,18 +44,16 @@ def stored(folder: Path, plan: Plan, seed: int, *, slower: Mapping[tuple[str, in
 
 def outcome(job: Job, draw: random.Random, slower: Mapping[tuple[str, int], float], rate: float) -> Outcome:
     n, name = job.cell.model.shape.seq_len, job.cell.model.name
-    if job.metric == "pilot":
-        return measured(job)
     if job.metric == "params":
         return Outcome(status="measured", values={"params": 1000 + n, "params_seq": 0, "params_blocks": 1000})
     if job.metric == "accuracy":
         scores = tuple(float(draw.random() < rate) for _ in range(ITEMS))
         values: dict[str, Any] = {"accuracy": sum(scores) / ITEMS, "train_accuracy": 1.0, "train_s": 5.0, "train_images_per_s": 100.0}
         return Outcome(status="measured", values={**values, "data_id": "d"}, samples={"item_scores": scores})
-    latency_ms = n * slower.get((name, n), 1.0) * math.exp(draw.gauss(0, 0.01))
-    timed: dict[str, Any] = {"latency_ms": latency_ms, "device_latency_ms": None, "first_call_ms": 9.0, "compile_s": None, "threads": 1}
-    timed |= {"attention_effective": "none", "precision_effective": "fp32", "batch_size": 32, "seq_len": n}
-    return Outcome(status="measured", values=timed, samples={"wall_ms": (latency_ms,) * 10})
+    if job.metric == "latency":
+        timed = measured(job, n * slower.get((name, n), 1.0) * math.exp(draw.gauss(0, 0.01)), num_bursts=10)
+        return dataclasses.replace(timed, values={**timed.values, "attention_effective": "none"})
+    return measured(job)
 
 
 def rewrite(folder: Path, old: bytes, new: bytes) -> None:
@@ -63,17 +61,6 @@ def rewrite(folder: Path, old: bytes, new: bytes) -> None:
     content = (folder / RECORDS).read_bytes().replace(old, new)
     lines = [line.rpartition(b',"checksum"')[0] + b"}" for line in content.splitlines()]
     (folder / RECORDS).write_bytes(b"".join(line[:-1] + b',"checksum":"%08x"}\n' % zlib.crc32(line) for line in lines))
-
-
-@pytest.fixture
-def answer(capsys: pytest.CaptureFixture[str]) -> Answer:
-    def run(*arguments: Any) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            cli.main([str(argument) for argument in arguments])
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, *capsys.readouterr()
-
-    return run
 
 
 @pytest.fixture
@@ -109,13 +96,6 @@ def test_cells_that_lost_their_latency_fail_the_bound(before: Path, tmp_path: Pa
     assert err.count("latency_ms missing") == 6
 
 
-def test_nothing_to_compare_is_said(tmp_path: Path, answer: Answer) -> None:
-    runs = [stored(tmp_path / name, planned(metrics="params"), 1) for name in "ab"]
-    code, out, _ = answer("diff", *runs)
-    assert code == 0
-    assert "nothing else differs" in out
-
-
 def test_flags_of_the_other_kind_of_comparison_are_refused(before: Path, tmp_path: Path, answer: Answer) -> None:
     after = shutil.copytree(before, tmp_path / "after")
     assert answer("diff", before, after, "--fail-if", "")[0] == 2
@@ -131,9 +111,7 @@ def test_ratios_between_models_stand_side_by_side_with_their_spread(before: Path
         assert 0.95 < ratio["first_ratio_low"] < ratio["first_ratio"] < ratio["first_ratio_high"]
         assert ratio["second_ratio_low"] < ratio["second_ratio_high"] < 0.95
         assert ratio["spread"] == pytest.approx(ratio["second_ratio"] / ratio["first_ratio"])
-    text = answer("diff", before, after)[1]
-    assert "3 ratios between models: second over first 0." in text
-    assert "slower" not in text
+    assert "slower" not in answer("diff", before, after)[1]
     elsewhere = stored(tmp_path / "elsewhere", planned(), 2, threads=2)
     assert json.loads(answer("diff", before, elsewhere, "--json")[1])["ratios"] == []
 
@@ -144,10 +122,9 @@ def test_too_few_rounds_decide_nothing(tmp_path: Path, answer: Answer) -> None:
     assert code == 2
     assert "tests nothing" in err
     assert {(cell["verdict"], cell["low"], cell["high"]) for cell in json.loads(out)["cells"]} == {("too few rounds to decide", None, None)}
-    assert answer("diff", *runs)[1].count(" to ") >= 6
 
 
-@pytest.mark.parametrize(("key", "other"), [("cpu_model", "another"), ("threads", 2), ("allocator", "another"), ("num_cores", 64)])
+@pytest.mark.parametrize(("key", "other"), [("cpu_model", "another"), ("num_cores", 64)])
 def test_times_of_other_machines_are_not_compared(key: str, other: Any, before: Path, tmp_path: Path, answer: Answer) -> None:
     after = stored(tmp_path / "after", planned(), 2, slower={("vit", 65): 3.0}, **{key: other})
     code, out, err = answer("diff", before, after, "--fail-if", "latency_ms>1.05", "--json")
@@ -159,15 +136,6 @@ def test_times_of_other_machines_are_not_compared(key: str, other: Any, before: 
     assert all(key in cell["reason"] for cell in cells)
 
 
-def test_other_software_is_named_and_compared(before: Path, tmp_path: Path, answer: Answer) -> None:
-    after = stored(tmp_path / "after", planned(), 2, torch_version="2.15", code_version="new")
-    code, out, _ = answer("diff", before, after)
-    assert code == 0
-    assert "torch_version differs: 'same' and '2.15'" in out
-    assert "code_version differs" in out
-    assert "6 no significant difference (latency)" in out
-
-
 KNOWN: dict[str, Any] = {"cpu_type": "AMD EPYC family 26 model 2 stepping 1 (avx2)", "work_version": "0123456789abcdef", "boot": "0123abcd"}
 CEILINGS = {"copy_bytes_per_s": 3e10, "torch_mm_flops_per_s": 1e11}
 
@@ -175,9 +143,8 @@ CEILINGS = {"copy_bytes_per_s": 3e10, "torch_mm_flops_per_s": 1e11}
 def test_hosts_of_one_type_are_compared_and_their_differences_named(tmp_path: Path, answer: Answer) -> None:
     slow = {**CEILINGS, "torch_mm_flops_per_s": 5e10, "copy_bytes_per_s": 3.1e10}
     first = stored(tmp_path / "a", planned(), 1, **KNOWN, ceilings_at_start=CEILINGS)
-    second = stored(
-        tmp_path / "b", planned(), 2, **{**KNOWN, "boot": "4567cdef", "work_version": "f", "code_version": "new"}, ceilings_at_start=slow
-    )
+    other = {"boot": "4567cdef", "work_version": "f", "code_version": "new", "torch_version": "2.15"}
+    second = stored(tmp_path / "b", planned(), 2, **{**KNOWN, **other}, ceilings_at_start=slow)
     code, out, _ = answer("diff", first, second, "--json")
     assert code == 0
     found = json.loads(out)
@@ -186,11 +153,9 @@ def test_hosts_of_one_type_are_compared_and_their_differences_named(tmp_path: Pa
         "boot": ["0123abcd", "4567cdef"],
         "work_version": ["0123456789abcdef", "f"],
         "code_version": ["same", "new"],
+        "torch_version": ["same", "2.15"],
         "torch_mm_flops_per_s in ceilings_at_start": [1e11, 5e10],
     }
-    text = answer("diff", first, second)[1]
-    assert "boot differs: '0123abcd' and '4567cdef'" in text
-    assert "torch_mm_flops_per_s in ceilings_at_start differs: 1e+11 and 5e+10" in text
 
 
 @pytest.mark.parametrize("cpu_type", ["AMD EPYC family 25 model 1 stepping 1 (avx2)", None])
@@ -210,9 +175,14 @@ def test_cells_of_one_run_alone_say_so(before: Path, tmp_path: Path, answer: Ans
     assert reasons["vit, n = 65, budget 1 M"] == ""
 
 
+def trained(folder: Path, seeds: int) -> tuple[Path, Path]:
+    """Two runs of models trained on digits; those of the second are right in fewer items."""
+    plan = planned(metrics="params,accuracy", task="digits", seq="17", seeds=seeds)
+    return stored(folder / "a", plan, 1), stored(folder / "b", plan, 2, rate=0.5)
+
+
 def test_counts_and_scores_are_compared_too(tmp_path: Path, answer: Answer) -> None:
-    flags: dict[str, Any] = {"metrics": "params,accuracy", "task": "digits", "seq": "17", "seeds": 5}
-    first, second = stored(tmp_path / "a", planned(**flags), 1), stored(tmp_path / "b", planned(**flags), 2, rate=0.5)
+    first, second = trained(tmp_path, seeds=5)
     rewrite(second, b'"params":1017', b'"params":1018')
     code, out, err = answer("diff", first, second, "--fail-if", "accuracy<0.9", "--json")
     changes = json.loads(out)["changes"]
@@ -222,10 +192,11 @@ def test_counts_and_scores_are_compared_too(tmp_path: Path, answer: Answer) -> N
     assert answer("diff", first, second, "--fail-if", "params>1")[0] == 1
 
 
-@pytest.mark.parametrize(("seeds", "lost", "caveat"), [(1, False, "one seed: other seeds may differ"), (3, True, "seeds were lost")])
+@pytest.mark.parametrize(
+    ("seeds", "lost", "caveat"), [(1, False, "one seed: other seeds may differ"), (3, True, "only 2 of 3 seeds have a result")]
+)
 def test_scores_of_one_seed_and_of_lost_seeds_are_not_claimed(seeds: int, lost: bool, caveat: str, tmp_path: Path, answer: Answer) -> None:
-    flags: dict[str, Any] = {"metrics": "params,accuracy", "task": "digits", "seq": "17", "seeds": seeds}
-    first, second = stored(tmp_path / "a", planned(**flags), 1), stored(tmp_path / "b", planned(**flags), 2, rate=0.5)
+    first, second = trained(tmp_path, seeds)
     lines = (second / RECORDS).read_bytes().splitlines(keepends=True)
     last_seed = [line for line in lines if b'"accuracy"' in line and f'"repeat":{seeds - 1}'.encode() in line]
     assert last_seed
@@ -234,13 +205,12 @@ def test_scores_of_one_seed_and_of_lost_seeds_are_not_claimed(seeds: int, lost: 
     code, out, _ = answer("diff", first, second, "--json", "--fail-if", "accuracy<0.9")
     changes = [change for change in json.loads(out)["changes"] if change["column"] == "accuracy"]
     assert [(change["doubt"], change["shown"]) for change in changes] == [(caveat, False)] * 2
-    assert all(change["low"] < change["high"] < 0 for change in changes)
+    assert all(change["low"] is None if seeds == 1 else change["low"] < change["high"] < 0 for change in changes)
     assert code == int(lost)  # a seed that diverged is a result, and no better one
 
 
 def test_scores_on_other_data_say_so(tmp_path: Path, answer: Answer) -> None:
-    flags = {"metrics": "params,accuracy", "task": "digits", "seq": "17"}
-    first, second = stored(tmp_path / "a", planned(**flags), 1), stored(tmp_path / "b", planned(**flags), 2, rate=0.5)
+    first, second = trained(tmp_path, seeds=3)
     rewrite(second, b'"data_id":"d"', b'"data_id":"e"')
     code, out, _ = answer("diff", first, second)
     assert code == 0
@@ -262,7 +232,6 @@ def test_a_page_for_a_pull_request(before: Path, tmp_path: Path, answer: Answer)
     [
         (("--fail-if", "latency_ms"), "cannot read 'latency_ms'"),
         (("--fail-if", "speed>2"), "column of --fail-if"),
-        (("--fail-if", "latency_ms>>1"), "cannot read"),
     ],
 )
 def test_a_bound_that_cannot_be_read_is_refused(arguments: tuple[str, ...], words: str, before: Path, answer: Answer) -> None:
@@ -280,20 +249,3 @@ def test_one_run_has_no_bound_and_runs_without_common_cells_are_refused(before: 
     wider = stored(tmp_path / "wider", planned(params="2M"), 2)
     _, _, err = answer("diff", before, wider)
     assert "gmlp n=17 differs in width" in err
-
-
-def test_a_run_against_its_copy_shows_nothing(before: Path, tmp_path: Path, answer: Answer) -> None:
-    copy = shutil.copytree(before, tmp_path / "copy")
-    code, out, _ = answer("diff", before, copy, "--json", "--fail-if", "latency_ms>1.0")
-    assert code == 0
-    assert set(verdicts(out).values()) == {"no significant difference"}
-
-
-def test_equal_counts_are_counted(before: Path, tmp_path: Path, answer: Answer) -> None:
-    after = stored(tmp_path / "after", planned(), 2)
-    rewrite(after, b'"params":1017', b'"params":1018')
-    _, same, _ = answer("diff", before, stored(tmp_path / "again", planned(), 3))
-    _, changed, _ = answer("diff", before, after)
-    num = len(planned().cells)
-    assert f"equal in both: parameters in {num} of {num} configurations" in same
-    assert f"equal in both: parameters in {num} of {num} configurations" not in changed

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pandas
 import pytest
 
 from bench.analysis.study import Study
-from bench.report.charts.style import BLUE, PURPLE, VERMILLION
 from bench.report.explorer import explorer_data
 from bench.report.html import safe_json
-
-MakeData = Callable[..., Study]
+from tests.report.conftest import MakeData
 
 
 def data_of(study: Study) -> dict[str, Any]:
@@ -38,13 +35,11 @@ def test_each_row_has_its_values_bounds_and_texts(make_data: MakeData) -> None:
     data, rows = data_of(study), study.rows
     found = quantities(data)
     assert found["seq_len"]["values"] == [17, 17, 65, 65]
-    assert found["params"]["values"] == [int(value) for value in rows["params"]]
     assert found["latency_ms"]["values"] == pytest.approx(list(rows["latency_ms"]), rel=1e-4)
     assert found["latency_ms"]["high"] == pytest.approx(list(rows["latency_high_ms"]), rel=1e-4)
     assert found["peak_memory_bytes"]["values"] == pytest.approx(list(rows["peak_memory_bytes"] / 2**20), rel=1e-4)
     assert "low" not in found["peak_memory_bytes"]
     assert texts(data, "label") == ["gMLP", "ViT", "gMLP", "ViT"]
-    assert texts(data, "seq_len") == ["17", "17", "65", "65"]
 
 
 def test_only_measured_quantities_and_varying_dimensions_are_offered(make_data: MakeData) -> None:
@@ -55,11 +50,8 @@ def test_only_measured_quantities_and_varying_dimensions_are_offered(make_data: 
 
 
 def test_the_first_view_is_n_against_the_first_measured_quantity(make_data: MakeData) -> None:
-    latency, memory = make_data(metrics=["params", "latency"]), make_data(metrics=["params", "memory"])
-    assert [(data["x"], data["y"]) for data in map(data_of, (latency, memory))] == [
-        ("seq_len", "latency_ms"),
-        ("seq_len", "peak_memory_bytes"),
-    ]
+    memory = data_of(make_data(metrics=["params", "memory"]))
+    assert (memory["x"], memory["y"]) == ("seq_len", "peak_memory_bytes")
     one_length = data_of(make_data(lengths=[17], works=[{"batch_size": size} for size in (1, 32)]))
     assert one_length["x"] == "batch_size"
 
@@ -72,16 +64,6 @@ def test_lost_and_unstable_cells_say_so_and_keep_their_place(make_data: MakeData
     data = data_of(make_data(models=["gmlp", "vit"], lengths=[17, 65], change=change))
     assert data["notes"] == ["latency unstable", "out_of_memory", "", ""]
     assert quantities(data)["latency_ms"]["values"][1] is None
-
-
-def test_a_series_has_the_colour_of_its_figures(make_data: MakeData) -> None:
-    works = [{}, {"engine": "compile"}]
-
-    def change(rows: pandas.DataFrame) -> None:
-        rows.loc[rows["model"] == "vit", "attention"] = ["auto", "math"]
-
-    colors = data_of(make_data(models=["gmlp", "vit"], lengths=[17], works=works, change=change))["colors"]
-    assert (colors["gMLP"], colors["fused ViT"], colors["explicit ViT"]) == (VERMILLION, BLUE, PURPLE)
 
 
 def test_sizes_and_shapes_tell_series_apart(make_data: MakeData) -> None:

@@ -20,11 +20,11 @@ RESULTS = Path(__file__).parents[2] / "results"
 REPORTS = Path(__file__).parents[2] / "reports"
 PEERS = "2026-11-23_cpu_peers"
 EXPECTED = {
-    "2026-11-27_cpu_sequence_length": ["growth", "relative-time", "flops-crossing", "quadratic-bytes", "exponents", "quality"],
-    "2026-11-27_cpu_three_families": ["growth", "relative-time", "quality", "training-curves", "roofline"],
+    "2026-11-27_cpu_sequence_length": ["growth", "relative-time", "flops-crossing", "quality", "training-curves", "effects"],
+    "2026-11-27_cpu_three_families": ["growth", "relative-time", "quality", "training-curves"],
     "2026-11-25_cpu_spatial_gating": ["effects"],
     "2026-11-20_cpu_published_pairs": ["growth", "flops-crossing"],
-    PEERS: ["growth", "peers", "flops-crossing", "exponents"],
+    PEERS: ["growth", "peers", "flops-crossing"],
 }
 """Of each kind of report one: growth, families with trainings, a question of variants, counts alone, peers."""
 MAX_TITLE_WORDS = 17

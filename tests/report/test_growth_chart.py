@@ -24,26 +24,12 @@ def drawn(make_data: MakeData, **wanted: Any) -> FigureBlock:
     return found
 
 
-@pytest.mark.parametrize(
-    ("metrics", "titles"),
-    [
-        (("params", "flops", "latency", "memory"), ["FLOPs per sample", "time", "peak memory"]),
-        (("params", "flops"), ["FLOPs per sample"]),
-        (("params", "latency"), ["time"]),
-    ],
-)
-def test_each_measured_quantity_has_a_panel_with_guides_of_slope_one_and_two(
-    metrics: Sequence[str], titles: list[str], make_data: MakeData
-) -> None:
-    axes = drawn(make_data, metrics=metrics).figure.axes
-    assert [axis.get_title(loc="left") for axis in axes] == titles
+def test_each_measured_quantity_has_a_panel_with_guides_of_slope_one_and_two(make_data: MakeData) -> None:
+    axes = drawn(make_data, metrics=("params", "flops", "memory")).figure.axes
+    assert [axis.get_title(loc="left") for axis in axes] == ["FLOPs per sample", "peak memory"]
     for axis in axes:
-        guides = [line for line in axis.lines if str(line.get_gid()).startswith("guide-")]
-        slopes = []
-        for guide in guides:
-            x, y = (np.log(np.asarray(values, dtype=float)) for values in guide.get_data())
-            slopes.append(np.polyfit(x, y, 1)[0])
-        assert slopes == pytest.approx([1, 2])
+        guides = [np.log(np.asarray(line.get_xydata())) for line in axis.lines if str(line.get_gid()).startswith("guide-")]
+        assert [np.polyfit(guide[:, 0], guide[:, 1], 1)[0] for guide in guides] == pytest.approx([1, 2])
 
 
 def test_the_title_names_the_share_of_n_squared_in_flops(make_data: MakeData) -> None:
@@ -94,4 +80,3 @@ def test_the_caption_compares_memory_where_most_models_were_measured() -> None:
     rows = memory_rows({"gmlp": (4, 8, 20, 60), "vit (auto)": (4, 8, 10), "vit (math)": (4, 8, 180)})
     assert memory_text(rows) == "At n = 257 gMLP takes 2.0× fused attention's memory, explicit 18×"
     assert memory_text(rows[rows["label"] != "gmlp"]) == "At n = 257 explicit attention takes 18× fused attention's memory"
-    assert memory_text(rows[rows["label"] == "gmlp"]) == "At n = 1025 gMLP takes 60 B"

@@ -11,6 +11,7 @@ import pytest
 from bench.report.document import Document, ExplorerBlock, Section, TableBlock
 from bench.report.html import PAGE_ROWS, TEMPLATES, safe_json, to_html, tone
 from bench.report.tables import Table
+from tests.report.conftest import contrast
 
 TEXT_CONTRAST = 4.5
 PAIRS = (
@@ -22,18 +23,6 @@ PAIRS = (
 def page(table: Table) -> str:
     document = Document(title="t", subtitle="s", notice="", sections=(Section(title="S", blocks=(TableBlock(table=table),)),))
     return to_html(document, {})
-
-
-def luminance(color: str) -> float:
-    """WCAG 2.2, relative luminance."""
-    channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def contrast(first: str, second: str) -> float:
-    high, low = sorted((luminance(first), luminance(second)), reverse=True)
-    return (high + 0.05) / (low + 0.05)
 
 
 def themes() -> dict[str, dict[str, str]]:
@@ -89,7 +78,6 @@ def test_states_are_badges_and_numbers_carry_their_keys() -> None:
     assert '<td data-key="2.04">2.0 ms</td>' in text
     assert '<span class="badge good">supported</span>' in text
     assert '<span class="badge bad">refuted</span>' in text
-    assert text.count("data-key=") == 1
     assert tone("undecided") == "open"
     assert tone("else") == "plain"
 

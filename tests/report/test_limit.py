@@ -28,10 +28,6 @@ def shares(data: Study) -> list[str]:
     return [row[column] for row in furthest.table.rows]
 
 
-def test_the_table_tells_the_share_with_its_interval(make_data: MakeData) -> None:
-    assert shares(make_data(change=add_shares, models=("vit",))) == ["10.0 % [9.00, 11.0]"]
-
-
 def test_unstable_cells_are_marked_and_not_in_the_summary(make_data: MakeData) -> None:
     def shaken(rows: pandas.DataFrame) -> None:
         add_shares(rows)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import zlib
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,19 +12,16 @@ import pandas
 import pytest
 
 from ablations.peers import CPU_ENGINES, faster
-from bench import numbers
 from bench.analysis.peers import BEST_ARM, FASTEST_PEER
 from bench.analysis.study import Study
-from bench.intervals import Interval
 from bench.questions import Question
-from bench.report.charts.peers import draw_peers, peers_title
+from bench.report.charts.peers import draw_peers
 from bench.report.charts.style import figure_style
-from bench.report.document import Block, Document, Section
+from bench.report.document import Document, Section
 from bench.report.markdown import to_markdown
 from bench.report.sections.answer import answer_sentences
 from bench.report.sections.peers import peer_blocks, peer_json
-from bench.report.sections.verdicts import claim_lines, verdicts_json
-from bench.report.write import write_report
+from bench.report.sections.verdicts import claim_lines
 from bench.spec import Part, PlannedArm, PlannedCell
 from tests.report.conftest import MakeData
 from tests.timed import timings_of_rounds
@@ -84,50 +78,31 @@ def rounds_of(cells: tuple[PlannedCell, ...]) -> pandas.DataFrame:
     return pandas.DataFrame(rows, columns=["cell_id", "round", "latency_ms"])
 
 
-def made(
-    make_data: MakeData,
-    titles: Sequence[str] = tuple(FAMILIES),
-    phases: Sequence[str] = PHASES,
-    lengths: Sequence[int] = LENGTHS,
-    batches: Sequence[int] = BATCHES,
-) -> Study:
-    works = [{"phase": p, "engine": e, "batch_size": b} for p, e, b in itertools.product(phases, (EAGER, ENGINE), batches)]
-    models = [name for own, peers in map(FAMILIES.__getitem__, titles) for name in (own, *peers.values())]
-    data = make_data(models=models, lengths=lengths, budgets=(None,), works=works, metrics=("params", "flops", "latency"))
+@pytest.fixture(scope="module")
+def study(make_data: MakeData) -> Study:
+    works = [{"phase": p, "engine": e, "batch_size": b} for p, e, b in itertools.product(PHASES, (EAGER, ENGINE), BATCHES)]
+    models = [name for own, peers in FAMILIES.values() for name in (own, *peers.values())]
+    data = make_data(models=models, lengths=LENGTHS, budgets=(None,), works=works, metrics=("params", "flops", "latency"))
     cells = data.plan.cells
     keys = {planned.cell.cell_id: key_of(planned) for planned in cells}
+    times = data.rows["cell_id"].map(lambda cell_id: time_ms(keys[cell_id]))
     rows = data.rows.assign(
-        latency_ms=[time_ms(keys[cell_id]) for cell_id in data.rows["cell_id"]],
-        latency_low_ms=[0.98 * time_ms(keys[cell_id]) for cell_id in data.rows["cell_id"]],
-        latency_high_ms=[1.02 * time_ms(keys[cell_id]) for cell_id in data.rows["cell_id"]],
+        latency_ms=times,
+        latency_low_ms=0.98 * times,
+        latency_high_ms=1.02 * times,
         equal=[keys[cell_id] != WRONG for cell_id in data.rows["cell_id"]],
         output_error=[0.3 if keys[cell_id] == WRONG else 2e-6 for cell_id in data.rows["cell_id"]],
     )
-    parts = tuple(part_of(title, phase, cells) for title in titles for phase in phases)
-    predictions = tuple(faster(f"{title}, {phase}", peer) for title in titles for phase in phases for peer in FAMILIES[title][1])
+    parts = tuple(part_of(title, phase, cells) for title in FAMILIES for phase in PHASES)
+    predictions = tuple(faster(f"{title}, {phase}", peer) for title in FAMILIES for phase in PHASES for peer in FAMILIES[title][1])
     question = Question(text="Is ours as fast?", statement="", predictions=predictions)
     plan = dataclasses.replace(data.plan, parts=parts, question=question)
     return dataclasses.replace(data, plan=plan, rows=rows, timings=timings_of_rounds(rounds_of(cells)))
 
 
-def section_of(data: Study) -> tuple[Block, ...]:
-    return peer_blocks(data)
-
-
 @pytest.fixture(scope="module")
-def study(make_data: MakeData) -> Study:
-    return made(make_data)
-
-
-@pytest.fixture(scope="module")
-def found(study: Study) -> tuple[Block, ...]:
-    return section_of(study)
-
-
-@pytest.fixture(scope="module")
-def section(found: tuple[Block, ...]) -> str:
-    document = Document(title="Test", subtitle="", notice="", sections=(Section(title="Comparison with peers", blocks=found),))
-    return to_markdown(document).split("## Comparison with peers\n")[1]
+def section(study: Study) -> str:
+    return to_markdown(Document(title="Test", subtitle="", notice="", sections=(Section(title="Peers", blocks=peer_blocks(study)),)))
 
 
 @pytest.fixture(scope="module")
@@ -154,26 +129,6 @@ def test_predictions_about_each_peer_have_verdicts(study: Study) -> None:
     assert slow.figure.startswith("n = 17, batch 1: 1.495 [")
 
 
-def test_no_dtype_is_left_out_of_the_answer(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert study.peers is not None
-    first, *rest = study.peers.fastest
-    slow = dataclasses.replace(
-        first, place=dataclasses.replace(first.place, dtype="bf16"), ratio=Interval(estimate=0.99, low=0.9, high=1.1, num=7)
-    )
-    ratio = Interval(estimate=1.2, low=1.1, high=1.3, num=7)
-    in_bf16 = [dataclasses.replace(mean, part=mean.part.replace(",", ", bf16,", 1), ratio=ratio) for mean in study.peers.means]
-    changed = dataclasses.replace(study.peers, fastest=(*rest, slow), means=(*study.peers.means, *in_bf16))
-    monkeypatch.setattr(Study, "peers", changed)
-    shown, said, *_ = answer_sentences(dataclasses.replace(study))
-    assert ", 1.20 in bf16 inference and 1.20 in bf16 training." in said
-    assert shown == "Ours is significantly faster in 22 of 23 configurations in fp32 and 0 of 1 in bf16."
-
-
-def test_a_slow_cell_has_its_ratio(section: str) -> None:
-    (cell,) = lines_with(section, "gMLP, train", "| 17 | 1 |", "1.495 [")
-    assert "| timm |" in cell
-
-
 def test_engines_stand_side_by_side(section: str) -> None:
     """Ours eager over timm's eager is 0.9, and with the engine on both sides 0.5 / 0.6."""
     (header,) = [line for line in lines_with(section, "part", "peer", "both eager") if "output error" not in line]
@@ -192,13 +147,6 @@ def test_a_cell_whose_answers_differ_is_named_and_compared_with_nothing(section:
     assert mean["cells"] == 5
 
 
-def test_every_prediction_is_in_the_json(study: Study) -> None:
-    entries = verdicts_json(study)["predictions"]
-    assert {entry["scope"]["part"] for entry in entries} == {f"{title}, {phase}" for title in FAMILIES for phase in PHASES}
-    refuted = {entry["about"] for entry in entries if entry["answer"] == "refuted"}
-    assert refuted == {"ours, best engine against timm", "ours, best engine against lucidrains"}
-
-
 def test_the_figure_has_a_mean_and_its_configurations_per_part(study: Study) -> None:
     with figure_style():
         figure = draw_peers(study)
@@ -212,50 +160,24 @@ def test_the_figure_has_a_mean_and_its_configurations_per_part(study: Study) -> 
         assert lines[f"estimate-{place}"] == [mean.ratio.estimate]
         assert lines[f"interval-{place}"] == [mean.ratio.low, mean.ratio.high]
         assert lines[f"dots-{place}"] == [pair.ratio.estimate for pair in comparison.fastest if pair.place.part == mean.part and pair.ratio]
-    low, high = axis.get_xlim()
-    assert low < 0.45
-    assert high > 1.498  # the slow configuration
+    assert axis.get_xlim()[1] > 1.498  # the slow configuration
 
 
-def test_the_title_of_the_figure_has_the_range_of_the_means(study: Study, make_data: MakeData) -> None:
-    comparison = study.peers
-    assert comparison is not None
-    means = [mean for mean in comparison.means if mean.peer == FASTEST_PEER and mean.ratio]
-    estimates = [mean.ratio.estimate for mean in means if mean.ratio]
-    expected = f"Our models take on average {numbers.significant(min(estimates))} to {numbers.significant(max(estimates))} of the fastest peer's time"
-    assert peers_title(means) == expected
-    assert " (fp32), " in peers_title([dataclasses.replace(mean, dtype="bf16" if "ViT" in mean.part else "fp32") for mean in means])
-    assert draw_peers(make_data(models=("gmlp",), lengths=(17,))) is None
-
-
-def test_predictions_for_a_cpu_are_left_out_on_a_gpu(make_data: MakeData) -> None:
-    found = made(make_data, phases=["infer"])
+def test_predictions_for_a_cpu_are_left_out_on_a_gpu(study: Study) -> None:
     cells = [
         dataclasses.replace(p, cell=dataclasses.replace(p.cell, workload=dataclasses.replace(p.cell.workload, device="cuda")))
-        for p in found.plan.cells
+        for p in study.plan.cells
     ]
-    on_gpu = dataclasses.replace(found, plan=dataclasses.replace(found.plan, cells=tuple(cells)))
-    assert len(found.prediction_verdicts) == 4
+    on_gpu = dataclasses.replace(study, plan=dataclasses.replace(study.plan, cells=tuple(cells)))
+    assert len(study.prediction_verdicts) == 8
     assert on_gpu.prediction_verdicts == []
 
 
-def test_what_was_taken_out_of_a_peer_is_said(make_data: MakeData) -> None:
-    data = made(make_data, titles=["ViT"], phases=["infer"], lengths=[17], batches=[1])
-    rows = data.rows.assign(differences=["two LayerNorms" if ":" in name else None for name in data.rows["model"]])
-    section = section_of(dataclasses.replace(data, rows=rows))
-    text = to_markdown(Document(title="Test", subtitle="", notice="", sections=(Section(title="Peers", blocks=section),)))
-    assert "timm: two LayerNorms. torchvision: two LayerNorms." in text
-
-
-def test_a_report_holds_the_section_and_its_figure(make_data: MakeData, tmp_path: Path) -> None:
-    write_report(made(make_data, titles=["ViT"], phases=["infer"], lengths=[17, 65], batches=[1]), tmp_path)
-    assert "Comparison with peers" in (tmp_path / "report.md").read_text()
-    assert (tmp_path / "figures" / "peers.svg").exists()
-    told = json.loads((tmp_path / "verdicts.json").read_text())
-    assert len(told["predictions"]) == 2
-    assert {"means", "cells"} <= set(told["standing"])
+def test_what_was_taken_out_of_a_peer_is_said(study: Study) -> None:
+    rows = study.rows.assign(differences=["two LayerNorms" if ":" in name else None for name in study.rows["model"]])
+    assert any("timm: two LayerNorms." in block.caption for block in peer_blocks(dataclasses.replace(study, rows=rows)))
 
 
 def test_other_runs_have_no_such_section(make_data: MakeData) -> None:
     other = make_data(models=("gmlp",), lengths=(17,))
-    assert (section_of(other), peer_json(other)) == ((), {})
+    assert (peer_blocks(other), peer_json(other), draw_peers(other)) == ((), {}, None)

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import functools
 import html
 import re
-from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -19,9 +17,8 @@ from bench.report.document import Claims
 from bench.report.images import svg_file
 from bench.report.page import build_document
 from bench.report.write import write_report
-from tests.report.conftest import page_text, section
+from tests.report.conftest import MakeData, page_text
 
-MakeData = Callable[..., Study]
 ATTACK = "<script>alert(1)</script>"
 VISIBLE = ["Answer", "Fastest at each n", "Figures", "Explore"]
 FOLDED = [
@@ -36,7 +33,6 @@ FOLDED = [
     "Machine and software",
     "Reproduce this run",
 ]
-MAX_LINES = 150
 
 
 class Page(HTMLParser):
@@ -120,9 +116,7 @@ def test_the_letters_of_a_figure_keep_their_size() -> None:
 
 def test_sections_in_the_order_of_reading(report: Path, study: Study) -> None:
     text = (report / "report.html").read_text()
-    page = Page(text)
-    assert [title for title in page.texts if title in [*VISIBLE, *FOLDED]] == [*VISIBLE, *FOLDED]
-    assert page.tags.count("main") == page.tags.count("header") == page.tags.count("h1") == 1
+    assert [title for title in Page(text).texts if title in [*VISIBLE, *FOLDED]] == [*VISIBLE, *FOLDED]
     assert text.count('<details class="section">') == len(FOLDED)
     assert re.findall(r"^## (.+)$", page_text(study), re.MULTILINE) == [*VISIBLE, *FOLDED]
 
@@ -130,20 +124,15 @@ def test_sections_in_the_order_of_reading(report: Path, study: Study) -> None:
 def test_markdown_has_the_visible_part_the_claims_and_where_the_rest_is(report: Path) -> None:
     text = (report / "report.md").read_text()
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == [*VISIBLE[:-1], "Claims", "The rest"]
-    assert text.count("](figures/") <= 3
-    assert len(re.findall(r"^\| --- ", text, re.MULTILINE)) == 1
     assert all(title in text.rpartition("## The rest")[2] for title in FOLDED[1:])
 
 
 def test_the_text_says_what_the_data_hold(study: Study) -> None:
     text = page_text(study)
     assert "transformer | 257 | 250 k | out_of_memory | 12 GiB" in re.sub(" +", " ", text)
-    assert "gmlp, vit and transformer are all quadratic in n." in text
     assert re.search(r"gmlp \(in blocks\.gating\.spatial_projection\): n x n weights", text)
-    assert re.search(r"vit, transformer \(in blocks\.attention\.scores, .*\): n x n activations", text)
     assert "no significant difference: an unstable configuration" in text
     assert "Requested, but without any value: energy." in text
-    assert "quick run" not in text
 
 
 def test_the_page_needs_nothing_else(report: Path) -> None:
@@ -204,22 +193,9 @@ def test_every_cell_failed(make_data: MakeData, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("without_figures")
-def test_the_counts_that_were_compared_are_named(make_data: MakeData) -> None:
-    for named, told in (
-        (["closed form, torch"] * 4, "closed form, torch"),
-        (["closed form, torch", "torch"] * 2, "closed form, torch; torch"),
-        ([None] * 4, "closed form, torch, fvcore"),  # as in runs from before the column
-    ):
-        text = page_text(
-            make_data(
-                models=["gmlp", "vit"],
-                lengths=[17, 65],
-                metrics=["params", "flops"],
-                change=functools.partial(pandas.DataFrame.insert, loc=0, column="flops_counted_by", value=named),
-            )
-        )
-        assert f"The FLOP counts ({told}) agree in 4 of 4 configurations." in text
-        assert f"counted by {told}. The counts of a configuration must agree exactly." in text
+def test_the_counts_that_were_compared_are_named_in_runs_from_before_the_column_too(make_data: MakeData) -> None:
+    text = page_text(make_data(models=["gmlp", "vit"], lengths=[17, 65], metrics=["params", "flops"]))
+    assert "The FLOP counts (closed form, torch, fvcore) agree in 4 of 4 configurations." in text
 
 
 @pytest.mark.usefixtures("without_figures")
@@ -227,7 +203,6 @@ def test_a_control_of_few_rounds_has_their_range(make_data: MakeData) -> None:
     known = {"cell": "gmlp, n = 17", "ratio": 1.002, "low": 0.99, "high": 1.014, "contains_one": True, "level": 0.999}
     text = page_text(make_data(control={**known, "is_range": True, "num_rounds": 7}))
     assert "ratio 1.002 (0.990 to 1.014), the range over rounds; 7 are too few for an interval at 99.9 %." in text
-    assert "It contains 1, as it should." in page_text(make_data(control=known))
 
 
 @pytest.mark.usefixtures("without_figures")
@@ -235,17 +210,7 @@ def test_one_cell_of_a_quick_run(make_data: MakeData) -> None:
     text = page_text(make_data(models=["vit"], lengths=[17], metrics=["params", "latency"], quick=True, control=None))
     assert "quick run (3 rounds): a first impression, not for publication" in text.splitlines()[2]
     assert "This run measured nothing that can be compared." in text
-    assert "This run has no A/A control" in text
     assert "Not requested in this run: memory, FLOPs, energy, accuracy." in text
-
-
-@pytest.mark.usefixtures("without_figures")
-def test_a_serious_finding_is_one_visible_line(make_data: MakeData) -> None:
-    finding = Finding(text="other work took 2 of 2 cores when the run began", advice="measure again", serious=True)
-    text = page_text(make_data(models=["vit"], lengths=[17], findings=[finding]))
-    assert text.splitlines()[4] == f"> **Read times with care: {finding.text} (see Can this machine be trusted?).**"
-    assert finding.sentence in section(text, "Can this machine be trusted?")
-    assert "Read with care" not in page_text(make_data(models=["vit"], lengths=[17]))
 
 
 def test_nothing_at_all(make_data: MakeData, tmp_path: Path) -> None:

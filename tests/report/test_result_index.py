@@ -1,4 +1,4 @@
-"""results/README.md says of every run what it asked, what it found, and whether it still counts."""
+"""results/README.md says of every run what it asked, what it found, and whether it is complete."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import pytest
 
 from bench import cli
 from bench.analysis.study import Study, study
-from bench.reading.store import NOTES, StoredRun, is_stored, read_plan, read_run, superseded
-from bench.report.page import status_line
-from bench.report.result_index import CURRENT, PAGE, QUICK, UNFINISHED, Entry, entries_of, index_text, write_index
+from bench.reading.store import NOTES, StoredRun, is_stored, note_of, read_plan
+from bench.report.result_index import COMPLETE, PAGE, QUICK, UNFINISHED, Entry, entries_of, index_text, write_index
 from bench.report.sections.answer import MAX_SENTENCES, answer_sentences, question_of
 from bench.running.writer import start_run
 from bench.spec import PLAN, RequestError
@@ -35,10 +34,6 @@ def results(tmp_path: Path) -> Path:
 
 def entries(results: Path) -> list[Entry]:
     return [entry for entry, _ in entries_of(results)]
-
-
-def note(results: Path, **facts: str) -> None:
-    (results / NOTES).write_text(json.dumps({SECOND: facts}))
 
 
 def committed() -> Path:
@@ -86,30 +81,21 @@ def test_a_run_is_shown_with_its_facts(results: Path, capsys: pytest.CaptureFixt
         cli.main(["index", str(results)])
     assert ended.value.code == 0
     assert str(results / PAGE) in capsys.readouterr().err
-    first, second = entries(results)
-    assert (first.name, first.question) == (FIRST, "Which is most accurate at equal parameters: gMLP, ViT or Transformer?")
-    assert (
-        first.answer
-        == "gMLP has the highest mean accuracy on copy (1.000), Transformer follows (1.000); undecided (one seed: other seeds may differ)."
-    )
-    assert (first.date, first.host) == ("2026-11-20", "AMD EPYC, 2 cores, torch 2.14.1")
-    assert first.superseded_by == ""
-    assert second.answer.startswith("gMLP has the highest mean accuracy on digits in 3 of 3 comparisons; none is significant")
+    assert [(entry.name, entry.date) for entry in entries(results)] == [(name, "2026-11-20") for name in (FIRST, SECOND)]
     assert (results / PAGE).read_text() == index_text(results)
 
 
-def test_a_superseded_run_says_by_which_and_why(results: Path) -> None:
-    note(results, superseded_by=FIRST, part="times", why="a | bad day")
-    assert (entries(results)[1].superseded_by, entries(results)[1].part) == (FIRST, "times")
-    assert f"| times superseded by [{FIRST}]({FIRST}/): a \\| bad day |" in index_text(results)
-
-
-def test_a_quick_run_and_an_unfinished_one_are_not_current(results: Path) -> None:
+def test_a_quick_run_and_an_unfinished_one_are_not_complete(results: Path) -> None:
     plan = read_plan(results / FIRST)
     quick = dataclasses.replace(plan, settings=dataclasses.replace(plan.settings, quick=True))
     start_run(results / "quick", quick, {})
     start_run(results / "begun", plan, {})
-    assert {entry.name: entry.state for entry in entries(results)} == {"begun": UNFINISHED, FIRST: CURRENT, SECOND: CURRENT, "quick": QUICK}
+    assert {entry.name: entry.state for entry in entries(results)} == {
+        "begun": UNFINISHED,
+        FIRST: COMPLETE,
+        SECOND: COMPLETE,
+        "quick": QUICK,
+    }
 
 
 def test_a_folder_without_a_plan_is_listed_where_it_has_a_note(results: Path) -> None:
@@ -126,8 +112,6 @@ def test_a_folder_without_a_plan_is_listed_where_it_has_a_note(results: Path) ->
         ("[", "cannot be read"),
         ("[]", "cannot be read"),
         (json.dumps({"gone": {}}), "names gone"),
-        (json.dumps({FIRST: {"superseded_by": "gone", "why": "x"}}), "names gone"),
-        (json.dumps({FIRST: {"superseded_by": SECOND}}), "does not say why"),
     ],
 )
 def test_wrong_notes_are_refused(notes: str, message: str, results: Path) -> None:
@@ -162,16 +146,7 @@ def test_only_a_page_of_its_own_is_replaced(results: Path) -> None:
     assert SECOND not in (results / PAGE).read_text()
 
 
-def test_a_superseded_run_says_so_on_its_page(results: Path) -> None:
-    for facts, text in (({"part": "times"}, "Times"), ({}, "All of it")):
-        note(results, **facts, superseded_by=FIRST, why="another clock")
-        assert f" · {text} superseded by {FIRST}: another clock · " in status_line(study(read_run(results / SECOND)))
-    current = status_line(study(read_run(results / FIRST)))
-    assert " · current · " in current
-    assert "superseded" not in current
-
-
 def test_notes_that_cannot_be_read_are_no_reason_to_refuse_a_page(results: Path) -> None:
     for content in ("torn", "[]", json.dumps({SECOND: "x"})):
         (results / NOTES).write_text(content)
-        assert superseded(results / SECOND) == ""
+        assert note_of(results / SECOND) == {}

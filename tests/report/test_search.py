@@ -50,8 +50,6 @@ def test_each_model_has_its_trials_and_the_place_of_its_best_rate(make_data: Mak
     assert rows["gMLP"][2:6] == ("5 (1 failed)", "0.001 to 0.016", "0.008", "0.05")
     assert rows["gMLP"][-1] == "inside"
     assert rows["ViT"][2:5] == ("5", "0.001 to 0.004", "0.002")
-    assert rows["ViT"][-2:] == ("0.900", "inside")
-    assert figure.title == "gMLP learns best at 0.008, ViT at 0.002, Transformer at 0.002"
     rings = [line for line in figure.figure.axes[0].lines if line.get_fillstyle() == "none"]
     assert sorted(float(ring.get_xdata()[0]) for ring in rings) == [0.002, 0.002, 0.008]  # type: ignore[index, arg-type]
 

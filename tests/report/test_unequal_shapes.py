@@ -38,10 +38,3 @@ def test_half_as_wide_and_half_of_the_parameters_is_not_said() -> None:
 def test_one_model_alone_and_sizes_that_are_not_matched_are_not_said() -> None:
     assert said(("gmlp", 513, 16, 1000, 900)) == ""
     assert said(("gmlp", 513, 16, 1000, 900), ("vit", 513, 144, 1000, 10), match="shape") == ""
-
-
-def test_of_many_lengths_the_first_are_named_and_the_others_counted() -> None:
-    rows = [row for n in (257, 513, 1025) for row in (("gmlp", n, 16, 1000, 100), ("vit", n, 144, 1000, 10))]
-    text = said(*rows)
-    assert text.count("gmlp has width 16") == 2
-    assert text.endswith("(for one width: --width 144), and 1 more.")

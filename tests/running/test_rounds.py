@@ -11,27 +11,25 @@ import pytest
 
 from bench import cli
 from bench.analysis.study import num_missing
-from bench.planning.build import build_plan
-from bench.planning.jobs import RETRIES, expected_jobs, further_rounds, is_complete, jobs, missing_jobs
+from bench.planning.jobs import RETRIES, further_rounds, is_complete, jobs, missing_jobs
 from bench.reading.store import read_records, read_run
 from bench.reading.table import rows_of
 from bench.running import runner
 from bench.running.executors import inline
 from bench.running.runner import execute
 from bench.running.writer import CORRUPT, RecordWriter
-from bench.spec import LATENCY, MEASURED, PILOT, Job, Outcome, Plan, Recipe, Record, Settings
+from bench.spec import LATENCY, MEASURED, PILOT, Job, Outcome, Plan, Record, Settings
 from tests.fake_executor import Silent, measured, recorded
 from tests.processes import unpacked_records
-from tests.requested import parse_request
+from tests.running.small_plan import small_plan
 
 ROUNDS = 3
 PER_ROUND = 4
 """Three cells of one length, and the control."""
 
 
-def planned(models: str = "gmlp,vit,transformer", seq: str = "17", metrics: str = "latency") -> Plan:
-    request = parse_request(models=models, seq=seq, width="16", depth="1", batch="1", metrics=metrics)
-    return build_plan(request, settings=Settings(rounds=ROUNDS), recipe=Recipe(), device="cpu")
+def planned(**flags: str) -> Plan:
+    return small_plan(Settings(rounds=ROUNDS), **{"models": "gmlp,vit,transformer", **flags})
 
 
 class Machine:
@@ -89,26 +87,6 @@ def test_pilots_come_first_and_are_discarded(machine: Machine, folder: Path) -> 
     rows = rows_of(result.stored)
     assert rows["latency_ms"].tolist() == pytest.approx([2.0] * 3)
     assert not [column for column in rows.columns if "pilot" in column or column in ("call_s", "peak_bytes")]
-
-
-def test_bursts_are_those_that_the_pilots_ask_for(machine: Machine, folder: Path) -> None:
-    """10 ms: 10 calls of 1 ms, and twice the one call of 50 ms that is left out."""
-    machine.how = lambda job: measured(job, 50.0 if model_of(job) == "vit" else 1.0)
-    run(planned(), folder)
-    timed = {(model_of(job), job.num_calls) for batch in machine.batches for job in batch if job.group}
-    assert timed == {("gmlp", 10), ("vit", 2), ("transformer", 10)}
-    assert len({job.num_blocks for batch in machine.batches for job in batch if job.group}) == 1
-
-
-@pytest.mark.usefixtures("machine")
-def test_a_plan_without_pilots_expects_more_than_is_missing_now(folder: Path) -> None:
-    plan = planned()
-    assert len(list(missing_jobs(plan, []))) == 3
-    assert len(expected_jobs(plan, [])) == 3 + ROUNDS * PER_ROUND
-    result = run(plan, folder)
-    pilots = [record for record in result.stored.records if record.metric == PILOT]
-    assert len(list(missing_jobs(plan, pilots))) == len(expected_jobs(plan, pilots)) == ROUNDS * PER_ROUND
-    assert expected_jobs(plan, result.stored.records) == []
 
 
 def interrupted(plan: Plan, folder: Path, machine: Machine, num_records: int) -> tuple[Record, ...]:
@@ -204,10 +182,9 @@ def test_corrupt_lines_are_put_aside_and_measured_again(machine: Machine, folder
     assert found[-1].key == whole[1].key
 
 
-@pytest.mark.parametrize("text", ["everything", "failed,", "failed,shaky"])
-def test_an_unknown_retry_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_retry_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
-        cli.main(["run", "--resume", "x", "--retry", text])
+        cli.main(["run", "--resume", "x", "--retry", "failed,shaky"])
     err = capsys.readouterr().err
     assert "Traceback" not in err
     assert any(name in err for name in RETRIES)

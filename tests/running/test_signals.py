@@ -11,23 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from bench.planning.build import build_plan
 from bench.reading.store import read_run
 from bench.reading.table import rows_of
 from bench.running.runner import execute
-from bench.running.signals import SIGNALS, Stop
-from bench.spec import MEASURED, Job, Outcome, Recipe, Record, Settings
+from bench.running.signals import Stop
+from bench.spec import MEASURED, Job, Outcome, Record
 from tests.fake_executor import Silent, let_jobs_end, measured
 from tests.processes import processes_of, started
-from tests.requested import parse_request
+from tests.running.small_plan import small_plan
+from tests.running.waiting import comes_true
 from tests.specimens import ROOT, run_bench
 
 PILOTS = 2
 ROUNDS, PER_ROUND = 8, 3  # two cells and the control
-REQUEST = (
-    *("run", "--models", "vit", "--seq", "17,18", "--width", "16", "--depth", "1", "--batch", "1", "--metrics", "latency"),
-    *("--rounds", str(ROUNDS), "--quick", "--out", "mine"),
-)
+REQUEST = f"run --models vit --seq 17,18 --width 16 --depth 1 --batch 1 --metrics latency --rounds {ROUNDS} --quick --out mine".split()
 
 
 def records(folder: Path) -> tuple[Record, ...]:
@@ -104,18 +101,13 @@ def test_impatience_leaves_nobody_behind(tmp_path: Path) -> None:
             time.sleep(0.1)
         _, err = run.communicate(timeout=300)
     assert run.returncode in (130, -signal.SIGINT), err
-    for _ in range(100):
-        if not list(processes_of(run.pid)):
-            break
-        time.sleep(0.1)
-    assert list(processes_of(run.pid)) == []
+    assert comes_true(lambda: list(processes_of(run.pid)) == [])
     assert is_whole(records(tmp_path))
 
 
 def stopped(folder: Path, monkeypatch: pytest.MonkeyPatch, *numbers: signal.Signals) -> tuple[list[str], tuple[Record, ...]]:
     """What is said, and what is measured, where signals come during the second job of the second round; then the run goes on."""
-    request = parse_request(models="vit", seq="17,18", width="16", depth="1", batch="1", metrics="latency,ceiling")
-    plan = build_plan(request, settings=Settings(rounds=3), recipe=Recipe(), device="cpu")
+    plan = small_plan(seq="17,18", metrics="latency,ceiling")
     said: list[str] = []
     num_done = 0
 
@@ -175,13 +167,6 @@ def test_a_training_stops_at_once() -> None:
             assert stop.requested
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def test_handlers_are_put_back() -> None:
-    before = [signal.getsignal(number) for number in SIGNALS]
-    with Stop(print):
-        pass
-    assert [signal.getsignal(number) for number in SIGNALS] == before
 
 
 def test_while_the_answer_is_on_the_way_the_next_signal_cuts_nothing() -> None:

@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from bench.planning.build import build_plan
 from bench.running import turns, worker
 from bench.serialize import to_json
-from bench.spec import MEASURED, Job, Outcome, Recipe, Settings
-from tests.requested import parse_request
+from bench.spec import MEASURED, Job, Outcome
+from tests.running.small_plan import small_plan
 from tests.specimens import copy_of_the_program, environment_of
 
 NOISY_METRIC = '''"""Prints while it takes turns."""
@@ -41,9 +40,7 @@ def summarise(records):
 
 
 def job(metric: str = "latency", group: str = "compare/x") -> Job:
-    request = parse_request(models="vit", seq="17", width="16", depth="1", metrics="latency", batch="1")
-    plan = build_plan(request, settings=Settings(), recipe=Recipe(), device="cpu", command="")
-    return Job(cell=plan.cells[0].cell, metric=metric, repeat=0, group=group, num_calls=1, num_blocks=2)
+    return Job(cell=small_plan().cells[0].cell, metric=metric, repeat=0, group=group, num_calls=1, num_blocks=2)
 
 
 class FakeTurns:

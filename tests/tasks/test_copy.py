@@ -7,7 +7,8 @@ import torch
 
 from bench.tasks import IGNORED, Split, load_splits
 from bench.tasks._info import info_of
-from tests.contracts.task_checks import Subject, check_all
+from tests.contracts.made_data import FEW
+from tests.contracts.task_checks import check_all, subject_of
 
 SHIFTED = "copy+items=500+test_items=200+form=shifted"
 SMALL = "copy+items=500+test_items=200"
@@ -83,14 +84,6 @@ def test_shorter_items_to_learn_from_leave_the_test_items_at_full_length() -> No
     assert not torch.equal(full.train.inputs, short.train.inputs)
 
 
-def test_up_to_the_whole_half_no_full_item_is_a_test_item() -> None:
-    """1,296 different halves, of which 100 are tested: among the training items one would be all but certain."""
-    splits = load_splits("copy+symbols=6+items=500+test_items=100+form=shifted+learn_up_to=4", num_tokens=8)
-    halves = [{tuple(item) for item in split.inputs[:, :4].tolist()} for split in (splits.train, splits.test)]
-    assert any(6 not in half for half in halves[0])
-    assert not halves[0] & halves[1]
-
-
 def test_a_shorter_item_comes_back_mirrored_from_the_start_of_the_second_half() -> None:
     train = load_splits(f"{REVERSED}+form=shifted+learn_up_to=6", num_tokens=16).train
     lengths = (train.inputs[:, :8] != 300).sum(dim=1)
@@ -103,5 +96,4 @@ def test_a_shorter_item_comes_back_mirrored_from_the_start_of_the_second_half() 
 
 @pytest.mark.parametrize("task", ["copy+form=shifted", "reverse+form=shifted+learn_up_to=3"])
 def test_every_form_keeps_the_contract_of_tasks(task: str) -> None:
-    text = f"{task}+items=300+test_items=100"
-    check_all(Subject(info=info_of(text), load=lambda num_tokens: load_splits(text, num_tokens=num_tokens)))
+    check_all(subject_of(task + FEW))

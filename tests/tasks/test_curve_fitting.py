@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from torch import Tensor
@@ -25,10 +23,8 @@ def r2_of(predicted: Tensor, asked: Tensor) -> float:
 
 
 def test_the_answers_lie_on_the_curve(split: Split) -> None:
-    x, answer = float(split.inputs[0, HALF, 0]), float(split.targets[0, HALF])
-    assert answer == pytest.approx(2 * math.sin(x) + x**0.8, abs=1e-5)
-    x_all = split.inputs[:, HALF:, 0]
-    torch.testing.assert_close(split.targets[:, HALF:], 2 * x_all.sin() + x_all**0.8)
+    x = split.inputs[:, HALF:, 0]
+    torch.testing.assert_close(split.targets[:, HALF:], 2 * x.sin() + x**0.8)
     assert split.targets[:, :HALF].isnan().all()
 
 

@@ -14,11 +14,6 @@ from bench.tasks import Place, Splits, images
 from bench.tasks._info import choose, info_of
 
 
-@pytest.fixture(autouse=True)
-def _cache_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 def save(path: Path, colour: tuple[int, int, int], size: tuple[int, int] = (10, 8)) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", size, colour).save(path)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bench.spec import RequestError
-from bench.tasks import DATA_VARIABLE, imdb, load_splits, require_data
+from bench.tasks import DATA_VARIABLE, imdb, require_data
 from bench.tasks.readers.text import Texts
 
 REVIEWS = [(1, "great\u2028film"), (0, "dull"), (1, "a joy"), (0, "bad<br />worse\r\nworst")]
@@ -39,14 +39,6 @@ def test_the_original_folder_gives_the_same_items_in_the_same_order(tmp_path: Pa
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text.encode())
     assert imdb.read_reviews(imdb.source(tmp_path, "train")) == SORTED
-
-
-def test_a_part_of_the_set_does_not_pass_for_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
-    for part in imdb.PARTS:
-        write_lines(tmp_path / "imdb" / f"{part}.jsonl", REVIEWS)
-    with pytest.raises(RequestError, match=r"\(4, 0, 4\).*\(25000, 0, 25000\)"):
-        load_splits("imdb", num_tokens=4)
 
 
 def test_absent_data_are_refused_naming_both_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,15 +10,6 @@ from hypothesis import strategies as st
 
 from bench.spec import RequestError
 from bench.tasks._info import TOKEN_CLASS, Images, Sequences, TaskInfo, choose, info_of
-from models.layers.shape import Interface
-
-FACTS = TaskInfo(
-    name="made", summary="", source="", reads=Images(channels=3, side=32), num_classes=10, chance=0.1, num_train=40, num_test=20
-)
-
-
-def with_reads(reads: Images | Sequences, answers: str = "class") -> TaskInfo:
-    return TaskInfo(name="made", summary="", source="", reads=reads, answers=answers, num_classes=10, chance=0.1, num_train=40, num_test=20)
 
 
 def test_a_name_chooses_the_defaults_but_for_the_options_that_follow_it() -> None:
@@ -36,17 +27,9 @@ def test_a_name_chooses_the_defaults_but_for_the_options_that_follow_it() -> Non
     [
         ("coppy", "unknown task 'coppy'; allowed: associative_recall", "did you mean copy"),
         ("Copy!", "must be written name, name:argument or name[+]option=value", "bench list tasks"),
-        (
-            "copy+symbol=8",
-            "unknown option of task copy: 'symbol'; allowed: items, test_items, seed, symbols, form, learn_up_to",
-            "did you mean symbols",
-        ),
-        ("copy+symbols=many", "option symbols of task copy must be a whole number from 2 to 4,096, not 'many'", "write symbols=16"),
-        ("text:a.csv+label_column=", "option label_column of task text must be a word", "write label_column=label"),
-        ("trec+tokenizer=words", "option tokenizer of task trec must be one of bytes, bpe, not 'words'", "write tokenizer=bytes"),
+        ("copy+symbol=8", "unknown option of task copy: 'symbol'; allowed: items", "did you mean symbols"),
         ("digits+side=8", "unknown option of task digits: 'side'; it has no options", "leave it out"),
         ("digits:folder", "task digits takes no argument, found 'folder'", "try --task digits"),
-        ("copy+items=5+items=7", "option items of task copy is given twice", "leave one out"),
         ("text:", "task text needs a FILE", "write text:FILE"),
     ],
 )
@@ -78,30 +61,19 @@ def test_images_fit_where_a_square_grid_divides_the_side() -> None:
     assert reads.patch_side(10, "cls") is None
 
 
-def test_images_are_read_as_patches_whose_size_follows_from_the_length() -> None:
-    assert FACTS.interface(65, "cls") == Interface(patch_dim=3 * 4 * 4, num_classes=10)
-    with pytest.raises(RequestError, match="lengths that fit: 2, 5, 17, 65, 257, 1025") as refused:
-        FACTS.interface(64, "cls")
-    assert refused.value.hint == "try --seq 5,17,65"
-
-
-def test_ids_are_read_as_tokens_and_vectors_as_patches() -> None:
-    ids = with_reads(Sequences(vocab_size=9), TOKEN_CLASS).interface(12, "cls")
-    assert ids == Interface(input="tokens", vocab_size=9, num_classes=10, output="tokens")
-    assert with_reads(Sequences(vector_width=3)).interface(12, "cls") == Interface(patch_dim=3, num_classes=10)
-
-
 @pytest.mark.parametrize(
     ("answers", "pool", "fits", "unfit", "suggested"),
     [
         ("class", "cls", 9, 8, 9),
-        ("class", "mean", 8, 9, 8),
         (TOKEN_CLASS, "cls", 8, 9, 8),
         ("class", "mean", 16, 99, 16),
     ],
 )
 def test_a_class_token_counts_only_where_one_class_is_asked_for(answers: str, pool: str, fits: int, unfit: int, suggested: int) -> None:
-    facts = with_reads(Sequences(vocab_size=9, multiple=4, min_tokens=3, max_tokens=18, longer_with="more keys"), answers)
+    reads = Sequences(vocab_size=9, multiple=4, min_tokens=3, max_tokens=18, longer_with="more keys")
+    facts = TaskInfo(
+        name="made", summary="", source="", reads=reads, answers=answers, num_classes=10, chance=0.1, num_train=40, num_test=20
+    )
     assert facts.interface(fits, pool)
     with pytest.raises(
         RequestError, match=r"lengths that fit: 3 to 18 data tokens, a multiple of 4 [(]longer with more keys[)]"

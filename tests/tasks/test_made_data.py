@@ -1,4 +1,4 @@
-"""Tasks that make their own data: their facts at the defaults, and items that are the same on every day and machine."""
+"""Tasks that make their own data: what they read, and items that are the same on every day and machine."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import pytest
 
 from bench.spec import RequestError
 from bench.tasks import IGNORED, load_splits
-from bench.tasks._info import TOKEN_VALUE, Generation, Sequences, info_of
+from bench.tasks._info import Sequences, info_of
 
 READS = {
-    "copy": Sequences(vocab_size=17, multiple=2, min_tokens=8),
     "copy+symbols=2": Sequences(vocab_size=3, multiple=2, min_tokens=32),  # 2 ** 16 halves are the first power of two above twice 22,000
     "copy+form=shifted+items=500+test_items=200": Sequences(vocab_size=18, multiple=2, min_tokens=6),
     "copy+form=shifted+items=500+test_items=200+learn_up_to=12": Sequences(vocab_size=18, multiple=2, min_tokens=24),
@@ -31,17 +30,6 @@ def test_what_a_task_reads_follows_from_its_options(task: str) -> None:
     assert info_of(task).reads == READS[task]
 
 
-def test_facts_at_the_defaults() -> None:
-    for task in ("copy", "reverse", "associative_recall"):
-        facts = info_of(task)
-        assert (facts.num_train, facts.num_test, facts.num_classes, facts.chance, facts.generation) == (20_000, 2_000, 16, 1 / 16, None)
-    assert info_of("copy+form=shifted").generation == Generation(start=17, blank=16)
-    facts = info_of("curve_fitting")
-    assert (facts.answers, facts.num_classes, facts.chance, facts.score_name) == (TOKEN_VALUE, 1, 0.0, "r2")
-    facts = info_of("listops")
-    assert (facts.num_train, facts.num_test, facts.num_classes, facts.chance) == (20_000, 2_000, 10, 0.1)
-
-
 @pytest.mark.parametrize(("task", "num_tokens"), FIRST_TEST_ITEM)
 def test_the_stored_items_do_not_change(task: str, num_tokens: int) -> None:
     """Records of other days are compared with today's: the same items must come from the same task."""
@@ -54,8 +42,6 @@ def test_the_stored_items_do_not_change(task: str, num_tokens: int) -> None:
 @pytest.mark.parametrize(
     ("text", "rule", "hint"),
     [
-        ("copy+symbols=1", "from 2 to 4,096", ""),
-        ("copy+form=other", "must be one of blank, shifted, not 'other'", ""),
         ("copy+learn_up_to=4", "learn_up_to of task copy needs form=shifted", ""),
         ("associative_recall+keys=1", "too few different items", "raise the option keys"),
     ],

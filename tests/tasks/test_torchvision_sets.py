@@ -25,11 +25,6 @@ NAMES = ("cifar10", "cifar100", "fashion_mnist")
 FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python", "fashion_mnist": "FashionMNIST/raw"}
 
 
-@pytest.fixture(autouse=True)
-def _cache_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 @pytest.fixture
 def connections(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What is written here tried to reach the network; it is refused."""

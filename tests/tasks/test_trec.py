@@ -1,4 +1,4 @@
-"""TREC: read from files of the published form, made here; what is absent, torn or not the whole set is told in one line."""
+"""TREC: read from files of the published form, made here; what is absent or torn is told in one line."""
 
 from __future__ import annotations
 
@@ -9,24 +9,15 @@ import torch
 
 from bench.spec import RequestError
 from bench.tasks import DATA_VARIABLE, load_splits, require_data, trec
-from tests.contracts.made_data import text_of_bytes
-
-NAMES = ("ABBR:exp", "DESC:manner", "ENTY:cremat", "HUM:ind", "LOC:city", "NUM:dist")
-
-
-def write(path: Path, num_items: int) -> None:
-    path.write_bytes("".join(f"{NAMES[item % 6]} What is café {item} ?\n" for item in range(num_items)).encode("latin-1"))
+from tests.contracts.made_data import made_for, text_of_bytes
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """`trec` passes for `trec6`, which the contract of tasks reads."""
     monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
-    made = tmp_path / "trec"
-    made.mkdir()
-    write(made / "train_5500.label", 5452)
-    write(made / "TREC_10.label", 500)
-    return made
+    made_for("trec", tmp_path, monkeypatch)
+    return (tmp_path / "trec6").rename(tmp_path / "trec")
 
 
 @pytest.mark.usefixtures("folder")
@@ -34,14 +25,12 @@ def test_questions_become_bytes_with_their_coarse_class() -> None:
     require_data("trec")
     splits = load_splits("trec", num_tokens=32)
     assert (splits.train.inputs.shape, splits.test.inputs.shape, splits.validation) == ((5452, 32), (500, 32), None)
-    assert splits.test.targets[:8].tolist() == [0, 1, 2, 3, 4, 5, 0, 1]
-    assert splits.test.lengths is not None
-    assert text_of_bytes(splits.test.inputs[0].numpy()) == "What is café 0 ?"
+    assert splits.train.targets[:8].tolist() == [0, 1, 2, 3, 4, 5, 0, 1]
+    assert text_of_bytes(splits.test.inputs[0].numpy()) == "5452 asks what é is ?"
 
 
-def test_byte_pairs_are_learned_from_the_training_questions(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_byte_pairs_are_learned_from_the_training_questions(folder: Path) -> None:
     pytest.importorskip("tokenizers")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     first = load_splits("trec+tokenizer=bpe+vocab_size=300", num_tokens=16)
     (folder / "TREC_10.label").write_bytes(b"NUM:dist zzzzzzzz zzzzzzzz\n" * 500)
     again = load_splits("trec+tokenizer=bpe+vocab_size=300", num_tokens=16)
@@ -57,12 +46,6 @@ def test_absent_data_are_refused_naming_the_folder(tmp_path: Path, monkeypatch: 
     monkeypatch.delenv(DATA_VARIABLE)
     with pytest.raises(RequestError, match="needs a folder with data sets"):
         require_data("trec")
-
-
-def test_a_part_of_the_set_does_not_pass_for_the_whole(folder: Path) -> None:
-    write(folder / "TREC_10.label", 499)
-    with pytest.raises(RequestError, match=r"\(5452, 0, 499\) items.*\(5452, 0, 500\)"):
-        load_splits("trec", num_tokens=8)
 
 
 def test_a_line_without_a_class_is_refused_naming_it(tmp_path: Path) -> None:

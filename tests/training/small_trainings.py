@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bench.measure.model import build_model
-from bench.spec import ModelSpec, Recipe
+from bench.spec import Recipe
 from bench.tasks import Split
 from bench.tasks._info import CLASS
 from bench.training.augment import Augmentation
@@ -19,7 +19,8 @@ from bench.training.data import TrainingData
 from bench.training.distillation import train_with_teacher
 from bench.training.loop import Training, TrainResult
 from bench.training.reading import Reader
-from models.layers.shape import Interface, Shape
+from models.layers.shape import Interface
+from tests.made_jobs import small_model
 
 NUM_CLASSES, SIDE, PATCH_SIDE = 3, 8, 4
 INTERFACE = Interface(patch_dim=3 * PATCH_SIDE**2, num_classes=NUM_CLASSES)
@@ -44,9 +45,8 @@ def made_data(augment: tuple[str, ...] = ()) -> TrainingData:
 
 
 def build(family: str = "gmlp", interface: Interface = INTERFACE) -> nn.Module:
-    shape = Shape(seq_len=5, width=8, depth=1, heads=2, ffn_width=16)
     torch.manual_seed(SEED)
-    return build_model(ModelSpec(name=family, family=family, shape=shape, interface=interface))
+    return build_model(small_model(family, interface=interface, seq_len=5, width=8, heads=2, ffn_width=16))
 
 
 def changed(**changes: Any) -> Recipe:
@@ -58,17 +58,19 @@ def saved_at(path: Any) -> Checkpoint:
     return Checkpoint(path=path, identity=IDENTITY, every_s=0.0, hosts=["here"])
 
 
-def run(recipe: Recipe, family: str = "gmlp", checkpoint: Checkpoint | None = None) -> tuple[nn.Module, TrainResult]:
+def run(
+    recipe: Recipe, family: str = "gmlp", checkpoint: Checkpoint | None = None, *, device: str = "cpu"
+) -> tuple[nn.Module, TrainResult]:
     """From the start, or from where the checkpoint left it."""
     model = build(family)
-    return model, train_with_teacher(model, made_data(recipe.augment), recipe, seed=SEED, checkpoint=checkpoint)
+    return model, train_with_teacher(model, made_data(recipe.augment), recipe, seed=SEED, device=device, checkpoint=checkpoint)
 
 
 class CutOffError(Exception):
     pass
 
 
-def run_until_cut_off(recipe: Recipe, family: str, checkpoint: Checkpoint, step: int, *, who: str = "") -> None:
+def run_until_cut_off(recipe: Recipe, family: str, checkpoint: Checkpoint, step: int, *, who: str = "", device: str = "cpu") -> None:
     """Until the step begins; `who`: the prefix of what the training tells, as a teacher has one."""
     learn = Training.learn
 
@@ -80,7 +82,7 @@ def run_until_cut_off(recipe: Recipe, family: str, checkpoint: Checkpoint, step:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Training, "learn", learn_or_end)
         with pytest.raises(CutOffError):
-            run(recipe, family, checkpoint)
+            run(recipe, family, checkpoint, device=device)
 
 
 def losses(result: TrainResult) -> list[float]:
@@ -93,13 +95,11 @@ def same_bits(one: nn.Module, other: nn.Module) -> bool:
 
 def differences(one: tuple[nn.Module, TrainResult], other: tuple[nn.Module, TrainResult]) -> list[str]:
     """What does not agree to the bit. Seconds do not count."""
-    facts = [
-        {
-            "losses": losses(result),
-            "validation": [epoch.validation for epoch in result.epochs],
-            "best epoch": result.best_epoch,
-            "scores": [scores.items.tolist() for scores in (result.train, result.test) if scores],
-        }
-        for _, result in (one, other)
-    ]
-    return [name for name in facts[0] if facts[0][name] != facts[1][name]] + ["weights"] * (not same_bits(one[0], other[0]))
+
+    def facts(result: TrainResult) -> dict[str, Any]:
+        validation = [epoch.validation for epoch in result.epochs]
+        scores = [scores.items.tolist() for scores in (result.train, result.test) if scores]
+        return {"losses": losses(result), "validation": validation, "best epoch": result.best_epoch, "scores": scores}
+
+    first, second = facts(one[1]), facts(other[1])
+    return [name for name in first if first[name] != second[name]] + ["weights"] * (not same_bits(one[0], other[0]))

@@ -8,24 +8,19 @@ import pytest
 import torch
 
 from bench.measure.model import build_model
-from bench.spec import ModelSpec, OptionValue, Recipe
+from bench.spec import OptionValue, Recipe
 from bench.tasks._info import info_of
 from bench.training.data import load_training_data
 from bench.training.loop import TrainResult, train
-from models.layers.shape import Shape
+from tests.made_jobs import small_model
 
 NEVER_MIXES: dict[str, OptionValue] = {"gating": "identity"}
 RECIPE = Recipe(epochs=4, batch_size=32, learning_rate=5e-3, label_smoothing=0.0)
 
 
 def trained(task: str, num_tokens: int, options: dict[str, OptionValue]) -> TrainResult:
-    model = ModelSpec(
-        name="gmlp",
-        family="gmlp",
-        options=tuple(sorted({"pool": "mean", **options}.items())),
-        shape=Shape(seq_len=num_tokens, width=32, depth=2, heads=1, ffn_width=96),
-        interface=info_of(task).interface(num_tokens, "mean"),
-    )
+    options, interface = {"pool": "mean", **options}, info_of(task).interface(num_tokens, "mean")
+    model = small_model("gmlp", options=options, interface=interface, seq_len=num_tokens, width=32, depth=2, ffn_width=96)
     data = load_training_data(model, task, RECIPE, seed=0)
     torch.manual_seed(0)
     return train(build_model(model), data, RECIPE, seed=0)
@@ -46,12 +41,3 @@ def test_with_mixing_the_same_model_copies() -> None:
     result = trained("copy+items=2000+symbols=8", 16, {})
     assert result.test is not None
     assert result.test.value > 0.99
-
-
-@pytest.mark.slow
-def test_on_images_mixing_buys_much() -> None:
-    """Digits at 16 patches: bags of patches tell something, where they lie tells more."""
-    real, control = (trained("digits", 16, options).test for options in ({}, NEVER_MIXES))
-    assert real is not None
-    assert control is not None
-    assert real.value > control.value + 0.1

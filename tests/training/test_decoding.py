@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bench.measure.model import build_model
-from bench.spec import ModelSpec, Recipe
+from bench.spec import Recipe
 from bench.tasks import IGNORED, Split
 from bench.tasks._info import TOKEN_CLASS, Generation, info_of
 from bench.training import decoding
@@ -17,7 +17,7 @@ from bench.training.data import load_training_data
 from bench.training.decoding import generate, score
 from bench.training.loop import train
 from bench.training.reading import Batch, Reader
-from models.layers.shape import Shape
+from tests.made_jobs import small_model
 
 SYMBOLS, BLANK, START = 6, 6, 7
 GENERATION = Generation(start=START, blank=BLANK)
@@ -61,7 +61,7 @@ def test_a_model_that_looks_back_by_half_the_tokens_is_called_once_per_token_and
     model = Calls(lambda data: data.roll(4, dims=1))
     batch = batch_of(examples)
     outputs = generate(model, batch, GENERATION)
-    assert torch.equal(batch.data, batch_of(examples).data)
+    assert torch.equal(batch.data, examples.inputs)
     assert outputs.shape == (3, 8, SYMBOLS)
     assert torch.equal(outputs.argmax(dim=-1)[:, 4:], examples.targets[:, 4:])
     assert outputs[:, :4].abs().max() == 0
@@ -120,12 +120,7 @@ def test_scores_are_of_what_was_generated_in_every_batch(examples: Split, monkey
 def test_training_is_scored_on_samples_and_the_test_items_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoding, "MAX_SAMPLED", 20)
     task = "copy+items=300+test_items=50+form=shifted+symbols=8"
-    model = ModelSpec(
-        name="transformer",
-        family="transformer",
-        shape=Shape(seq_len=8, width=8, depth=1, heads=2, ffn_width=16),
-        interface=info_of(task).interface(8, "none"),
-    )
+    model = small_model("transformer", seq_len=8, width=8, heads=2, ffn_width=16, interface=info_of(task).interface(8, "none"))
     recipe = Recipe(epochs=1, batch_size=64)
     torch.manual_seed(0)
     result = train(build_model(model), load_training_data(model, task, recipe, seed=0), recipe, seed=0)

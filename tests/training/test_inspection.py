@@ -10,24 +10,25 @@ import torch
 from torch import nn
 
 from bench.measure.model import build_model
-from bench.spec import ModelSpec, OptionValue
+from bench.spec import OptionValue
 from bench.tasks import Split
 from bench.training import inspection
 from bench.training.data import TrainingData
 from bench.training.inspection import MAX_ITEMS, mixing_of
 from bench.training.weight_maps import POSITIONS, TokenLayout
 from models.layers.embedding import Embedding
-from models.layers.shape import Interface, Shape
+from models.layers.shape import Interface
+from tests.made_jobs import small_model
 from tests.training.small_trainings import made_data, made_images
 
-SHAPE = Shape(seq_len=5, width=16, depth=3, heads=2, ffn_width=32)
 LAYOUT = TokenLayout(seq_len=5, class_token=True, side=2)
 
 
-def built(family: str, **options: OptionValue) -> nn.Module:
+def built(
+    family: str, interface: Interface = Interface(patch_dim=48, num_classes=3), seq_len: int = 5, **options: OptionValue
+) -> nn.Module:
     torch.manual_seed(0)
-    interface = Interface(patch_dim=48, num_classes=3)
-    return build_model(ModelSpec(name=family, family=family, options=tuple(options.items()), shape=SHAPE, interface=interface))
+    return build_model(small_model(family, options=options, interface=interface, seq_len=seq_len, depth=3, heads=2))
 
 
 def images(num_test: int = 15) -> TrainingData:
@@ -56,14 +57,11 @@ def test_attention_is_the_mean_over_the_first_items() -> None:
     assert np.allclose(found["attention"][0].maps.sum(axis=-1), 1.0, atol=1e-5)
     fewer = mixing_of(model, images(3), LAYOUT)
     assert not np.array_equal(fewer["attention"][0].maps, found["attention"][0].maps)
-    first = mixing_of(model, images(MAX_ITEMS), LAYOUT)
-    more = mixing_of(model, dataclasses.replace(made_data(), test=followed_by_more(MAX_ITEMS)), LAYOUT)
-    assert np.array_equal(more["attention"][2].maps, first["attention"][2].maps)
-
-
-def followed_by_more(num: int) -> Split:
-    first, more = made_images(num, 2), made_images(10, 9)
-    return Split(inputs=torch.cat([first.inputs, more.inputs]), targets=torch.cat([first.targets, more.targets]))
+    # what comes after the first items takes no part
+    first, more = made_images(MAX_ITEMS, 2), made_images(10, 9)
+    both = Split(inputs=torch.cat([first.inputs, more.inputs]), targets=torch.cat([first.targets, more.targets]))
+    whole, begun = (mixing_of(model, dataclasses.replace(made_data(), test=test), LAYOUT)["attention"][2] for test in (both, first))
+    assert np.array_equal(whole.maps, begun.maps)
 
 
 def test_items_taken_a_few_at_a_time_give_the_same_mean(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,15 +76,13 @@ def test_items_taken_a_few_at_a_time_give_the_same_mean(monkeypatch: pytest.Monk
 
 
 def test_what_mixes_a_half_of_the_sequence_is_not_taken_for_the_whole() -> None:
-    interface, shape = Interface(patch_dim=48, num_classes=3), dataclasses.replace(SHAPE, seq_len=4)
-    model = build_model(ModelSpec(name="encoder_decoder", family="encoder_decoder", options=(), shape=shape, interface=interface))
+    model = built("encoder_decoder", seq_len=4)
     assert [module for module in model.modules() if hasattr(module, "token_weights")]
     assert mixing_of(model, images(), TokenLayout(seq_len=4, class_token=False, side=2)) == {}
 
 
-@pytest.mark.parametrize("positions", ["learned", "sinusoidal"])
-def test_positions_are_alike_by_their_angle(positions: str) -> None:
-    model = built("transformer", positions=positions)
+def test_positions_are_alike_by_their_angle() -> None:
+    model = built("transformer", positions="sinusoidal")
     (layer,) = mixing_of(model, images(), LAYOUT)[POSITIONS]
     (embedding,) = (module for module in model.modules() if isinstance(module, Embedding))
     assert embedding.positions is not None
@@ -116,13 +112,10 @@ def made_sequences(lengths: list[int]) -> TrainingData:
 
 
 def test_padded_items_are_left_out() -> None:
-    torch.manual_seed(0)
-    shape = dataclasses.replace(SHAPE, seq_len=6)
-    interface = Interface(input="tokens", vocab_size=9, num_classes=3)
-    model = build_model(ModelSpec(name="vit", family="vit", shape=shape, interface=interface))
+    model = built("vit", Interface(input="tokens", vocab_size=9, num_classes=3), seq_len=6)
     layout = TokenLayout(seq_len=6, class_token=True)
-    found = mixing_of(model, made_sequences([5, 2, 5, 1]), layout)["attention"]
     data = made_sequences([5, 2, 5, 1])
+    found = mixing_of(model, data, layout)["attention"]
     whole = dataclasses.replace(data, test=data.test.select(torch.tensor([0, 2])))
     assert np.array_equal(found[0].maps, mixing_of(model, whole, layout)["attention"][0].maps)
     assert mixing_of(model, made_sequences([4, 2, 1]), layout) == {}

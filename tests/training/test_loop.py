@@ -20,6 +20,7 @@ from bench.training import loop
 from bench.training.data import TrainingData
 from bench.training.loop import DivergedError, TrainResult, train
 from bench.training.reading import Reader, split_validation
+from tests.training.small_trainings import differences, losses
 
 NUM_CLASSES = 4
 RECIPE = Recipe(epochs=6, batch_size=32, learning_rate=1e-2, validation_fraction=0.2)
@@ -30,10 +31,10 @@ def clusters(num_items: int, seed: int) -> Split:
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(num_items) % NUM_CLASSES
     points = 2.0 * torch.eye(8)[labels] + 0.3 * torch.randn(num_items, 8, generator=generator)
-    return Split(inputs=torch.cat((points, number(num_items, seed)[:, None]), dim=1), targets=labels)
+    return Split(inputs=torch.cat((points, numbers(num_items, seed)[:, None]), dim=1), targets=labels)
 
 
-def number(num_items: int, seed: int) -> Tensor:
+def numbers(num_items: int, seed: int) -> Tensor:
     return (torch.arange(num_items) + 10_000 * seed) * 1e-9
 
 
@@ -73,21 +74,10 @@ def changed(**changes: object) -> Recipe:
     return dataclasses.replace(RECIPE, **changes)  # type: ignore[arg-type]
 
 
-def dropping(share: float) -> Recipe:
-    """At the one place where the perceptron drops."""
-    return changed(dropout=share, dropout_at=("residual",))
-
-
-def losses(result: TrainResult) -> list[float]:
-    return [epoch.loss for epoch in result.epochs]
-
-
 def test_it_learns_what_can_be_learned() -> None:
     _, result = run(changed(epochs=12))
     assert result.test is not None
     assert (result.test.value, result.train.value, result.validation.value) == (1.0, 1.0, 1.0)
-    assert result.epochs[-1].loss < result.epochs[0].loss
-    assert result.images_per_s > 0.0
     assert result.num_learned == 160
     assert result.train_s > sum(epoch.steps_s for epoch in result.epochs)
 
@@ -109,13 +99,9 @@ def test_shuffled_labels_train_to_chance() -> None:
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_another_order() -> None:
-    (first, first_result), (again, again_result) = run(dropping(0.3)), run(dropping(0.3))
-    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
-    assert losses(first_result) == losses(again_result)
-    assert first_result.test is not None
-    assert again_result.test is not None
-    assert torch.equal(first_result.test.items, again_result.test.items)
-    assert losses(run(seed=0)[1]) != losses(run(seed=1)[1])
+    dropping = changed(dropout=0.3, dropout_at=("residual",))  # the one place where the perceptron drops
+    assert differences(run(dropping), run(dropping)) == []
+    assert losses(run(dropping)[1]) != losses(run(seed=0)[1]) != losses(run(seed=1)[1])
 
 
 class Watcher(nn.Module):
@@ -136,8 +122,8 @@ class Watcher(nn.Module):
 def test_each_part_of_the_data_is_used_for_its_purpose_alone() -> None:
     model = Watcher()
     train(model, made_data(), changed(accumulate=2), seed=0)
-    test_items = set(number(80, seed=2).tolist())
-    items = set(number(200, seed=1).tolist())
+    test_items = set(numbers(80, seed=2).tolist())
+    items = set(numbers(200, seed=1).tolist())
     assert {item: model.scored[item] for item in test_items} == dict.fromkeys(test_items, 1)
     assert not test_items & set(model.learned)
     learned = set(model.learned)
@@ -204,11 +190,9 @@ def test_training_ends_early_after_epochs_without_a_better_score(script: tuple[f
     assert len(result.epochs) == num_epochs
 
 
-@pytest.mark.parametrize(
-    ("schedule", "factors"), [("plateau", [1.0, 1.0, 0.5, 0.5, 0.25]), ("constant", [1.0] * 5), ("cosine", [0.9, 0.7, 0.5, 0.3, 0.1])]
-)
+@pytest.mark.parametrize(("schedule", "factors"), [("plateau", [1.0, 1.0, 0.5, 0.5, 0.25]), ("cosine", [0.959, 0.778, 0.5, 0.222, 0.041])])
 def test_the_schedule_decides_the_rate_of_every_epoch(schedule: str, factors: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The score falls back in the second and fourth epoch; the cosine is at its mean at half of the steps."""
+    """The score falls back in the second and fourth epoch; the cosine is the mean over steps of (1 + cos(pi k / 21)) / 2."""
     rates: list[float] = []
     learn = loop.Training.learn
 
@@ -219,11 +203,7 @@ def test_the_schedule_decides_the_rate_of_every_epoch(schedule: str, factors: li
     monkeypatch.setattr(loop.Training, "learn", learn_and_note)
     run_script((0.5, 0.25, 1.0, 0.5, 0.5), schedule=schedule, patience=0, learning_rate=1e-3, warmup=0.0)
     by_epoch = [sum(rates[start : start + 4]) / 4e-3 for start in range(0, 20, 4)]
-    if schedule == "cosine":
-        assert by_epoch == sorted(by_epoch, reverse=True)
-        assert by_epoch[2] == pytest.approx(factors[2], abs=0.05)
-    else:
-        assert by_epoch == pytest.approx(factors)
+    assert by_epoch == pytest.approx(factors, abs=1e-3)
 
 
 @pytest.mark.parametrize(("bad_epoch", "factor", "problem"), [(1, float("nan"), "the loss is nan"), (3, 1e6, "in the first step")])
@@ -263,25 +243,13 @@ def test_the_reported_loss_is_the_mean_over_items_whatever_the_batches() -> None
     assert found == pytest.approx([found[0]] * 4, rel=1e-6)
 
 
-def test_dropout_is_on_while_learning_and_off_while_scoring() -> None:
-    model = build()
-    met: dict[bool, set[bool]] = {True: set(), False: set()}
-    model.layers[0].register_forward_hook(lambda _, inputs, __: met[model.training].add(bool((inputs[0][:, 8] == 0).any())))
-    train(model, data_of(clusters(200, seed=1), clusters(80, seed=2)), dropping(0.5), seed=0)
-    assert met == {True: {True}, False: {False}}
-    recipe = Recipe(epochs=1, batch_size=160, learning_rate=0.0, weight_decay=0.0, dropout=0.5, dropout_at=("residual",))
-    assert losses(run(recipe, seed=0)[1]) != pytest.approx(losses(run(recipe, seed=1)[1]), rel=1e-4)  # though all is one batch
-
-
 def test_bf16_autocast_learns_and_keeps_fp32_weights() -> None:
     met: set[torch.dtype] = set()
     model = build()
     model.layers[0].register_forward_hook(lambda _, __, output: met.add(output.dtype))
     result = train(model, made_data(), changed(precision="bf16-autocast"), seed=0)
     assert result.epochs[-1].loss < 0.7 * result.epochs[0].loss
-    assert met == {torch.bfloat16}
-    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
-    assert losses(result) != losses(run()[1])
+    assert (met, {parameter.dtype for parameter in model.parameters()}) == ({torch.bfloat16}, {torch.float32})
 
 
 def test_progress_tells_epoch_loss_and_score_and_nothing_within_the_first_second(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,25 +261,21 @@ def test_progress_tells_epoch_loss_and_score_and_nothing_within_the_first_second
         monkeypatch.setattr(loop, "MESSAGE_EVERY_S", 0.0)
         _, result = run(changed(epochs=2))
     assert len(told) == 10
-    assert told[0].startswith("epoch 1 of 2, loss 1.")
     assert "validation" not in told[4]
     assert f"validation {result.epochs[0].validation:.3f}" in told[5]
     assert " left" not in told[-1]  # nothing is left but the scores
 
 
 def test_waiting_for_a_turn_is_no_time_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, waits = itertools.count(), 0
-    skipped = 0.0
+    clock, waits = itertools.count(), list[float]()
 
     def wait() -> float:
-        nonlocal waits, skipped
-        waits += 1
-        skipped += 1e6
+        waits.append(1e6)
         return 1e6
 
-    monkeypatch.setattr(time, "perf_counter", lambda: next(clock) + skipped)
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock) + sum(waits))
     with taking_turns(wait):
         _, result = run()
-    assert waits > len(result.epochs)
+    assert len(waits) > len(result.epochs)
     assert result.train_s < 1e6
     assert max(epoch.steps_s for epoch in result.epochs) < 1e6

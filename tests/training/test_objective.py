@@ -21,12 +21,6 @@ def logits_for(shares: list[list[float]]) -> Tensor:
     return torch.tensor(shares).log()
 
 
-def test_the_loss_of_classes_is_the_mean_of_minus_the_log_share() -> None:
-    outputs = logits_for([[0.5, 0.25, 0.25], [0.25, 0.25, 0.5]])
-    found = loss(CLASS, outputs, torch.tensor([0, 1]), label_smoothing=0.0)
-    assert float(found) == pytest.approx((math.log(2) + math.log(4)) / 2)
-
-
 def test_label_smoothing_spreads_its_share_over_all_classes() -> None:
     """0.9 + 0.1 / 2 on the right class, 0.1 / 2 on the other."""
     found = loss(CLASS, logits_for([[0.75, 0.25]]), torch.tensor([0]), label_smoothing=0.1)
@@ -36,12 +30,6 @@ def test_label_smoothing_spreads_its_share_over_all_classes() -> None:
 def test_soft_targets_weigh_the_classes() -> None:
     found = loss(CLASS, logits_for([[0.5, 0.25, 0.25]]), torch.tensor([[0.25, 0.75, 0.0]]), label_smoothing=0.0)
     assert float(found) == pytest.approx(0.25 * math.log(2) + 0.75 * math.log(4))
-    hard, soft = torch.tensor([1, 0]), torch.tensor([[0.0, 1.0], [1.0, 0.0]])
-    outputs = torch.tensor([[0.3, -1.0], [2.0, 0.5]])
-    for smoothing in (0.0, 0.1):
-        torch.testing.assert_close(
-            loss(CLASS, outputs, soft, label_smoothing=smoothing), loss(CLASS, outputs, hard, label_smoothing=smoothing)
-        )
 
 
 def test_the_loss_of_token_classes_is_the_mean_over_the_tokens_asked_for() -> None:
@@ -100,8 +88,6 @@ def test_the_cross_entropy_is_the_mean_over_the_tokens_asked_for_whatever_item_t
     targets = torch.tensor([[0, IGNORED], [1, 0]])
     expected = (math.log(2) - math.log(0.9) - math.log(0.2)) / 3
     assert judge(TOKEN_CLASS, outputs, targets).cross_entropy == pytest.approx(expected)
-    parts = [judge(TOKEN_CLASS, outputs[:1], targets[:1]), judge(TOKEN_CLASS, outputs[1:], targets[1:])]
-    assert join(TOKEN_CLASS, parts, targets).cross_entropy == pytest.approx(expected)
 
 
 def test_other_answers_and_answers_that_are_no_numbers_have_no_cross_entropy() -> None:
@@ -126,10 +112,12 @@ def test_values_score_the_variance_explained_and_each_item_minus_its_squared_err
     assert judge(TOKEN_VALUE, targets.nan_to_num(5.0)[..., None], targets).value == 1.0
 
 
-@pytest.mark.parametrize(("answers", "targets"), [(CLASS, torch.tensor([0, 1])), (TOKEN_VALUE, torch.tensor([[0.0], [1.0]]))])
-@pytest.mark.parametrize("bad", [NAN, float("inf")])
-def test_an_answer_that_is_no_number_is_told(answers: str, targets: Tensor, bad: float) -> None:
-    outputs = torch.zeros(2, 2) if answers == CLASS else torch.zeros(2, 1, 1)
-    assert judge(answers, outputs, targets).finite
-    outputs.view(-1)[0] = bad
-    assert not judge(answers, outputs, targets).finite
+@pytest.mark.parametrize("bad", [NAN, math.inf])
+def test_an_answer_that_is_no_number_is_told(bad: float) -> None:
+    for answers, outputs, targets in (
+        (CLASS, torch.zeros(2, 2), torch.tensor([0, 1])),
+        (TOKEN_VALUE, torch.zeros(2, 1, 1), torch.tensor([[0.0], [1.0]])),
+    ):
+        assert judge(answers, outputs, targets).finite
+        outputs.view(-1)[0] = bad
+        assert not judge(answers, outputs, targets).finite

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 import torch
+from torch import Tensor
 
 from bench.tasks import Split, Splits
 from bench.training.augment import Augmentation
@@ -81,12 +82,13 @@ def test_the_digest_tells_data_apart_by_every_bit_and_their_order() -> None:
     targets = torch.tensor([0, 1, 0])
     plain = Split(inputs=images, targets=targets)
     splits = Splits(train=plain, test=plain)
-    others = [
-        Splits(train=plain, test=Split(inputs=images.flip(0), targets=targets)),
-        Splits(train=Split(inputs=images, targets=targets.flip(0) + 1), test=plain),
-        Splits(train=plain, test=Split(inputs=images.reshape(3, 1, 1, 4), targets=targets)),
-        Splits(train=plain, test=plain, validation=plain),
-        Splits(train=plain, test=Split(inputs=images, targets=targets, lengths=torch.ones(3, dtype=torch.int64))),
+    changes: list[dict[str, Tensor]] = [
+        {"inputs": images.flip(0)},
+        {"inputs": images.reshape(3, 1, 1, 4)},
+        {"targets": targets.flip(0) + 1},
+        {"lengths": torch.ones(3, dtype=torch.int64)},
     ]
+    others = [Splits(train=plain, test=plain, validation=plain)]
+    others += [Splits(train=plain, test=dataclasses.replace(plain, **change)) for change in changes]
     assert digest(splits) == digest(Splits(train=plain, test=plain))
     assert len({digest(splits), *map(digest, others)}) == 1 + len(others)

@@ -49,20 +49,18 @@ def taught(recipe: Recipe, checkpoint: Checkpoint | None = None) -> tuple[nn.Mod
     return run(recipe, "vit", checkpoint)
 
 
-@pytest.mark.parametrize(("side", "channels", "num_classes"), [(32, 3, 10), (28, 1, 10), (5, 3, 100), (2, 3, 2)])
+@pytest.mark.parametrize(("side", "channels", "num_classes"), [(32, 3, 10), (5, 1, 100), (2, 3, 2)])
 def test_closed_form_flops_are_the_counted_ones_at_any_side(side: int, channels: int, num_classes: int) -> None:
     with torch.device("meta"):
         network, data = ConvolutionalNetwork(channels, num_classes), torch.empty(1, 1, channels * side * side)
     counted = count_with_torch(network.eval(), data).flops, count_train_with_torch(network.train(), data).flops
     assert counted == flops_per_image(channels, side, num_classes)
-    assert counted[0] > 0
-    assert 100_000 < sum(parameter.numel() for parameter in network.parameters()) < 300_000
     small = ConvolutionalNetwork(channels, num_classes).train()
     small(torch.rand(1, 1, channels * side * side)).sum().backward()  # batch normalisation refuses a single value per channel
     assert all(parameter.grad is not None for parameter in small.parameters())
 
 
-@pytest.mark.parametrize(("channels", "patch_side"), [(1, 2), (3, 1), (3, 4)])
+@pytest.mark.parametrize(("channels", "patch_side"), [(1, 2), (3, 4)])
 def test_the_teacher_sees_the_images_that_were_cut(channels: int, patch_side: int) -> None:
     images = torch.rand(2, channels, 8, 8)
     patches, network = cut_patches(images, patch_side), ConvolutionalNetwork(channels, 2).eval()
@@ -92,31 +90,20 @@ def test_the_hard_loss_is_cross_entropy_with_the_teachers_choices() -> None:
     torch.testing.assert_close(found, 0.75 * 2.0 - 0.25 * chosen.mean())
 
 
-def test_a_student_that_agrees_learns_nothing_from_its_teacher() -> None:
-    outputs = torch.randn(6, 4, requires_grad=True)
-    loss = distillation_loss(torch.zeros(()), outputs, outputs.detach() + 1.0, RECIPE)  # logits are told up to a constant
-    loss.backward()
-    assert outputs.grad is not None
-    assert outputs.grad.abs().max() < 1e-6
-
-
-def test_a_teacher_without_weight_changes_no_bit() -> None:
-    plain, silent = taught(PLAIN), taught(dataclasses.replace(RECIPE, distillation_weight=0.0))
-    assert same_bits(plain[0], silent[0])
-    assert [epoch.loss for epoch in plain[1].epochs] == [epoch.loss for epoch in silent[1].epochs]
+def test_a_student_learns_otherwise_but_for_a_teacher_without_weight() -> None:
+    plain, silent, heard = (taught(recipe) for recipe in (PLAIN, dataclasses.replace(RECIPE, distillation_weight=0.0), RECIPE))
+    assert differences(plain, silent) == []
+    assert "weights" in differences(plain, heard)
     assert (plain[1].teacher is None, silent[1].teacher is None) == (True, False)
 
 
-@pytest.mark.parametrize("changes", [{}, {"distillation": "hard"}, {"accumulate": 2, "dropout": 0.1, "dropout_at": ("head",)}])
-def test_a_taught_student_ends_otherwise_and_the_same_again(changes: dict[str, Any]) -> None:
-    recipe = dataclasses.replace(RECIPE, **changes)
-    first, again, alone = taught(recipe)[0], taught(recipe)[0], taught(dataclasses.replace(PLAIN, **changes))[0]
-    assert same_bits(first, again)
-    assert not same_bits(first, alone)
+def rows(parts: list[Tensor]) -> set[bytes]:
+    return {item.numpy().tobytes() for part in parts for item in part}
 
 
-def seen_by(monkeypatch: pytest.MonkeyPatch, data: TrainingData) -> tuple[list[Tensor], list[Tensor], TrainedTeacher]:
-    """What a teacher's network reads while it learns, and while it does not."""
+@pytest.mark.parametrize("as_bytes", [False, True])
+def test_a_teacher_learns_from_the_students_items_and_sees_no_test_item(as_bytes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images of floats are not augmented: an item is known by its bits. Bytes are moved about while they are learned from."""
     learned, read = list[Tensor](), list[Tensor]()
 
     class Watched(ConvolutionalNetwork):
@@ -125,28 +112,20 @@ def seen_by(monkeypatch: pytest.MonkeyPatch, data: TrainingData) -> tuple[list[T
             return super().forward(data)
 
     monkeypatch.setattr(distillation, "ConvolutionalNetwork", Watched)
-    return learned, read, train_teacher(data, RECIPE, seed=SEED)
-
-
-def rows(parts: list[Tensor]) -> set[bytes]:
-    return {item.numpy().tobytes() for part in parts for item in part}
-
-
-def test_a_teacher_learns_from_the_students_items_and_sees_no_test_item(monkeypatch: pytest.MonkeyPatch) -> None:
     data = made_data()
-    parts = {"learned": data.learned, "held_out": data.held_out, "test": data.test}
-    as_floats: Any = {name: dataclasses.replace(part, inputs=part.inputs.float() / 255) for name, part in parts.items()}
-    data = dataclasses.replace(data, **as_floats)  # not augmented: an item is known by its bits
-    learned, read, _ = seen_by(monkeypatch, data)
-    whole = [rows([data.reader.read(part).data]) for part in (data.learned, data.held_out, data.test)]
-    assert rows(learned) == whole[0]
-    assert rows(read) == whole[1]
-    assert not (rows(learned) | rows(read)) & whole[2]
+    if not as_bytes:
+        parts: Any = {name: getattr(data, name) for name in ("learned", "held_out", "test")}
+        as_floats: Any = {name: dataclasses.replace(part, inputs=part.inputs.float() / 255) for name, part in parts.items()}
+        data = dataclasses.replace(data, **as_floats)
+    train_teacher(data, RECIPE, seed=SEED)
+    items, held_out, test = (rows([data.reader.read(part).data]) for part in (data.learned, data.held_out, data.test))
+    assert rows(read) == held_out
+    assert not (rows(learned) | rows(read)) & test
     assert sum(map(len, learned)) == NUM_LEARNED * RECIPE.teacher_epochs
-    moved, read, _ = seen_by(monkeypatch, made_data())  # images that are bytes are moved about while they are learned from
-    whole = [rows([made_data().reader.read(part).data]) for part in (made_data().learned, made_data().held_out)]
-    assert len(rows(moved) & whole[0]) < len(rows(moved)) / 10  # one in 162 draws leaves an image as it was
-    assert rows(read) == whole[1]
+    if as_bytes:
+        assert len(rows(learned) & items) < len(rows(learned)) / 10  # one in 162 draws leaves an image as it was
+    else:
+        assert rows(learned) == items
 
 
 def test_a_student_hears_the_teacher_on_its_own_images(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +156,6 @@ def test_a_teacher_learns_and_tells_that_it_is_one(monkeypatch: pytest.MonkeyPat
         teacher = train_teacher(data, dataclasses.replace(RECIPE, teacher_epochs=6), seed=0)
     assert teacher.accuracy == 1.0
     assert all(text.startswith("teacher: epoch") for text in told)
-    assert teacher.train_flops == 96 * 6 * flops_per_image(3, 8, 2)[1]
     assert not any(parameter.requires_grad for parameter in teacher.model.parameters())
 
 
@@ -221,24 +199,21 @@ def test_an_interruption_of_either_changes_no_bit(
     run_until_cut_off(RECIPE, "vit", checkpoint, step, who=who)
     monkeypatch.setattr(Training, "learn", learn_and_note)
     resumed, result = taught(RECIPE, checkpoint)
-    expected = undisturbed[1]
     assert differences((resumed, result), undisturbed) == []
     assert begun[0] == (who, step)
-    assert result.teacher is not None
-    assert expected.teacher is not None
-    assert same_bits(result.teacher.model, expected.teacher.model)
-    assert result.teacher.accuracy == expected.teacher.accuracy
+    assert result.teacher
+    assert undisturbed[1].teacher
+    assert same_bits(result.teacher.model, undisturbed[1].teacher.model)
+    assert result.teacher.accuracy == undisturbed[1].teacher.accuracy
     assert [path.name for path in tmp_path.iterdir()] == ["state.pt"]
 
 
 def test_the_metric_counts_the_teacher_as_compute_spent(monkeypatch: pytest.MonkeyPatch) -> None:
     """With one item in ten left to learn from: counts are exact whatever their number."""
-    whole = load_training_data
 
     def few(*arguments: Any, **options: Any) -> TrainingData:
-        data = whole(*arguments, **options)
-        chosen = torch.arange(len(data.learned)) % 10 == 0
-        return dataclasses.replace(data, learned=data.learned.select(chosen))
+        data = load_training_data(*arguments, **options)
+        return dataclasses.replace(data, learned=data.learned.select(torch.arange(len(data.learned)) % 10 == 0))
 
     monkeypatch.setattr("bench.training.data.load_training_data", few)
     recipe = Recipe(epochs=2, batch_size=32, teacher="convolution", teacher_epochs=1)
@@ -249,10 +224,8 @@ def test_the_metric_counts_the_teacher_as_compute_spent(monkeypatch: pytest.Monk
     num_learned = alone["train_flops"] / cost_of(model).train_flops().at(5) / 2
     assert num_learned == round(num_learned) > 100
     forward, learning = flops_per_image(1, 32, 10)
-    spent = num_learned * (learning + 2 * forward)
-    assert taught["train_flops"] == alone["train_flops"] + spent
+    assert taught["train_flops"] == alone["train_flops"] + num_learned * (learning + 2 * forward)
     assert taught["teacher_params"] == sum(parameter.numel() for parameter in ConvolutionalNetwork(1, 10).parameters())
-    assert 0.0 <= taught["teacher_accuracy"] <= 1.0
     assert taught["train_s"] > taught["teacher_s"] > 0.0
     assert taught["epoch_s"] == pytest.approx((taught["train_s"] - taught["teacher_s"]) / 2)
     assert not {"teacher_s", "teacher_accuracy", "teacher_params"} & set(alone)

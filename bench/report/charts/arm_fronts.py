@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 
 from bench import numbers
-from bench.analysis.arm_fronts import ArmFront, ArmPoint
+from bench.analysis.effects import ArmFront, ArmPoint
 from bench.analysis.study import Study
 from bench.report.charts.lines import Line, label_ends, panels
 from bench.report.charts.style import series_styles, slug

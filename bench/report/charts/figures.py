@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.analysis.study import Study
-from bench.report.charts.against_length import draw_exponents, draw_relative_time
 from bench.report.charts.arm_fronts import draw_arm_fronts
 from bench.report.charts.crossing import draw_crossing
 from bench.report.charts.effects import draw_effects
 from bench.report.charts.growth import draw_growth
 from bench.report.charts.peers import draw_peers
-from bench.report.charts.quadratic_bytes import draw_quadratic_bytes
 from bench.report.charts.quality import draw_quality
-from bench.report.charts.roofline import draw_roofline
+from bench.report.charts.relative_time import draw_relative_time
 from bench.report.charts.training_curves import draw_training_curves
 from bench.report.document import FigureBlock
 
@@ -25,11 +23,8 @@ IN_ORDER: tuple[Callable[[Study], FigureBlock | None], ...] = (
     draw_peers,
     draw_relative_time,
     draw_crossing,
-    draw_quadratic_bytes,
-    draw_exponents,
     draw_quality,
     draw_training_curves,
-    draw_roofline,
 )
 """Figures by importance: first how cost grows with n, then those of a run's own question."""
 

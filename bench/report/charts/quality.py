@@ -13,10 +13,9 @@ from matplotlib.axes import Axes as Plot
 from matplotlib.patches import FancyArrowPatch
 
 from bench import numbers
-from bench.analysis.evidence import is_subject
+from bench.analysis.frame import is_subject, row_values
 from bench.analysis.front import QUALITIES, Axes, CostAgainstQuality, front_of, varying_cost
-from bench.analysis.relative import attentions
-from bench.analysis.series import row_values
+from bench.analysis.ratios import attentions
 from bench.analysis.study import Study
 from bench.report.charts.front import without_open_times
 from bench.report.charts.lines import LABEL_POINTS, Line, label_ends, panels

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bench import numbers
-from bench.analysis.equal_budget import BUDGETS, EPOCHS, FLOPS, TIME, Curve, CurveGroup, CurvePair
+from bench.analysis.accuracy import BUDGETS, EPOCHS, FLOPS, TIME, Curve, CurveGroup, CurvePair
 from bench.analysis.study import Study
 from bench.report.charts.lines import BOTTOM, LEFT, RIGHT, TOP, WIDTH, Line, draw_series, label_ends, label_width
 from bench.report.charts.style import GREY, SeriesStyle, display_name, series_styles, slug

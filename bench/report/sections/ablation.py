@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bench import numbers
+from bench.analysis.accuracy import solved_seeds
 from bench.analysis.effects import COSTS, QUALITIES, Effect
-from bench.analysis.significance import solved_seeds
 from bench.analysis.study import Study
 from bench.intervals import LEVEL, joint_level
 from bench.questions import MEASURES, OWN_SPREADS, Measure

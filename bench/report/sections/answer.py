@@ -12,19 +12,16 @@ from collections.abc import Iterator, Sequence
 import pandas
 
 from bench import catalog, numbers
+from bench.analysis.accuracy import GROUP, Comparison
 from bench.analysis.claims import ANSWERS, UNDECIDED, Verdict
 from bench.analysis.crossover import Crossovers, gating_pairs
 from bench.analysis.effects import QUALITIES, Effect, place_text
-from bench.analysis.evidence import FUSED
-from bench.analysis.frame import incomplete, work_text
+from bench.analysis.frame import FUSED, incomplete, row_values, work_text
 from bench.analysis.front import accuracies_of
-from bench.analysis.growth import PEAK
+from bench.analysis.growth import PEAK, FlopsGrowth, gate_and_attention
 from bench.analysis.peers import FASTEST_PEER, PeerComparison
-from bench.analysis.quadratic_terms import FlopsGrowth, gate_and_attention
-from bench.analysis.series import row_values
-from bench.analysis.significance import GROUP, Comparison
 from bench.analysis.study import Study
-from bench.analysis.unlike_sizes import unlike_planned, unlike_sizes
+from bench.analysis.trust import unlike_planned, unlike_sizes
 from bench.questions import MEASURES
 from bench.report.sections import winners
 from bench.report.sections.findings import finding_sentences

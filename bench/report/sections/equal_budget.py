@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from bench.analysis.equal_budget import BUDGETS, CurveGroup, CurvePair
+from bench.analysis.accuracy import BUDGETS, CurveGroup, CurvePair
 from bench.analysis.study import Study
 from bench.report.charts.style import display_name
 from bench.report.charts.training_curves import curve_figure, figure_name, limit_text, place_text

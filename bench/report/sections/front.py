@@ -10,9 +10,9 @@ from typing import Any
 import pandas
 
 from bench import numbers
+from bench.analysis.accuracy import Comparison
+from bench.analysis.frame import row_values
 from bench.analysis.front import DIFFERENCE_UNITS, OPEN, Axes, CostAgainstQuality, Fronts, on_front, task_names, unmeasured
-from bench.analysis.series import row_values
-from bench.analysis.significance import Comparison
 from bench.files import write_bytes, write_text
 from bench.report import tables
 from bench.report.charts.front import MAX_PANELS, draw_fronts, is_unstable
@@ -22,10 +22,11 @@ from bench.report.images import images_of, svg_file
 from bench.report.markdown import to_markdown
 from bench.report.sections.front_text import (
     ABOUT_FRONT,
+    CORRECTION,
+    METHOD,
     figure_caption,
     front_sentence,
     heading,
-    method_text,
     quick_text,
     seeds_lost_text,
     seeds_text,
@@ -90,7 +91,7 @@ def _limits(found: CostAgainstQuality) -> list[str]:
 
 
 def _method(found: CostAgainstQuality) -> list[str]:
-    return [*unit_text(found.comparisons, found.axes), *method_text(found.comparisons)]
+    return [*unit_text(found.comparisons, found.axes), METHOD, CORRECTION]
 
 
 def write_comparison(fronts: Fronts, folder: Path) -> Path:
@@ -169,11 +170,9 @@ def _comparison_entry(comparison: Comparison, axes: Axes) -> dict[str, Any]:
         "second": {"cell_id": comparison.second_id, "label": comparison.second, "seeds": comparison.seeds[1]},
         "difference": difference.estimate,
         "unit": DIFFERENCE_UNITS[axes.y],
-        "low": difference.low,
-        "high": difference.high,
-        "method": difference.method,
-        "num_items": difference.num_items,
-        "over_seeds": difference.over_seeds,
+        "low": _number(difference.low),
+        "high": _number(difference.high),
+        "num_items": comparison.num_items,
         "significant": comparison.significant,
         "verdict": comparison.verdict,
         "remark": comparison.caveat,
@@ -229,8 +228,8 @@ def comparison_table(comparisons: Sequence[Comparison], axes: Axes) -> Table:
     tasks = task_names(c.group["task"] for c in comparisons)
     task = ("task",) if len(tasks) > 1 else ()
     difference = "difference [95 %]" if axes.y == "accuracy" else f"difference in {DIFFERENCE_UNITS[axes.y]} [95 %]"
-    headers = (*task, "n", "budget", "higher", "lower", "verdict", difference, "over", "seeds", "items")
-    numeric = tuple(header not in ("task", "higher", "lower", "over", "verdict") for header in headers)
+    headers = (*task, "n", "budget", "higher", "lower", "verdict", difference, "seeds", "items")
+    numeric = tuple(header not in ("task", "higher", "lower", "verdict") for header in headers)
     texts = [(*(tasks[c.group[key]] for key in task), *_comparison_texts(c, axes)) for c in comparisons]
     return Table(headers=headers, numeric=numeric, rows=tuple(texts))
 
@@ -242,23 +241,19 @@ def _quality(row: tables.Row, axes: Axes) -> str:
 
 
 def _comparison_texts(comparison: Comparison, axes: Axes) -> tuple[str, ...]:
-    difference, group = comparison.difference, comparison.group
-    # within one seed, the first seeds of the two models are compared
-    shown = comparison.seeds if difference.over_seeds or min(comparison.seeds) < comparison.planned_seeds else (1,)
-    seeds = " and ".join(dict.fromkeys(seeds_text(num, comparison.planned_seeds) for num in shown))
+    group = comparison.group
+    seeds = " and ".join(dict.fromkeys(seeds_text(num, comparison.planned_seeds) for num in comparison.seeds))
     return (
         *(numbers.whole(group["seq_len"]), numbers.count(group["budget"]), comparison.first, comparison.second),
         *(comparison.verdict, _difference_text(comparison, axes)),
-        *(difference.method, seeds, f"{difference.num_items:,}"),
+        *(seeds, f"{comparison.num_items:,}"),
     )
 
 
 def _difference_text(comparison: Comparison, axes: Axes) -> str:
-    found, (scale, unit) = comparison.difference, (100, " pp") if axes.y == "accuracy" else (1, "")
-    values = [scale * value for value in (found.estimate, found.low, found.high)]
-    if axes.y == "accuracy":
-        return f"{values[0]:+.2f}{unit} [{values[1]:+.2f}, {values[2]:+.2f}]"
-    return f"{values[0]:+.3g} [{values[1]:+.3g}, {values[2]:+.3g}]"
+    found, (scale, form) = comparison.difference, (100, "{:+.2f}") if axes.y == "accuracy" else (1, "{:+.3g}")
+    estimate, low, high = (form.format(scale * value) for value in (found.estimate, found.low, found.high))
+    return f"{estimate}{' pp' if axes.y == 'accuracy' else ''}{'' if found.is_open else f' [{low}, {high}]'}"
 
 
 def _x_text(row: tables.Row, axes: Axes) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import pandas
 
 from bench import numbers
+from bench.analysis.accuracy import Comparison
 from bench.analysis.frame import work_text
 from bench.analysis.front import (
     DIFFERENCE_UNITS,
@@ -22,22 +23,16 @@ from bench.analysis.front import (
     on_front,
     task_names,
 )
-from bench.analysis.significance import ONE_SEED, PAIRED_T, PROPORTIONS, TWO_WAY, Comparison
 from bench.report.charts.front import X_LABELS
 from bench.spec import Plan, Recipe
 
 MAX_PLACES, MAX_CLAUSES = 6, 8
 """The most places and pairs of models that a sentence lists."""
-METHODS = {
-    TWO_WAY: (
-        "Seeds and items are two random factors (two or more seeds each): the variance of the difference adds the variance over seeds within each "
-        "model (Welch 1947) and the variance over paired test items, with degrees of freedom by Satterthwaite (1946), as readers and cases are "
-        "crossed in multi-reader multi-case studies (Obuchowski and Rockette 1995). It is conservative: the item variance contains part of the "
-        "seed variance."
-    ),
-    PROPORTIONS: f"Difference of two shares on the same items (Agresti and Min 2005); {ONE_SEED}.",
-    PAIRED_T: f"Student's interval of the differences over items; {ONE_SEED}.",
-}
+METHOD = (
+    "Seeds and items are two random factors: the variance of the difference adds the variance over seeds within each model (Welch 1947) and the "
+    "variance over paired test items, with degrees of freedom by Satterthwaite (1946), as readers and cases are crossed in multi-reader multi-case "
+    "studies (Obuchowski and Rockette 1995). It is conservative: the item variance contains part of the seed variance. One seed has no interval."
+)
 CORRECTION = (
     "Intervals of differences: 95 %, together for the pairs of one task, length and budget (Bonferroni). Significant: it leaves out 0."
 )
@@ -111,12 +106,6 @@ def verdict_sentence(comparisons: Sequence[Comparison]) -> list[str]:
         about = f"{len(open_pairs)} pairs" if len(open_pairs) > MAX_CLAUSES else "; ".join(_clauses(open_pairs, " and "))
         found.append(f"Not decided ({caveat}): {about}.")
     return found
-
-
-def method_text(comparisons: Sequence[Comparison]) -> list[str]:
-    used = {c.difference.method for c in comparisons}
-    methods = [text for name, text in METHODS.items() if name in used]
-    return [*methods, CORRECTION] if methods else []
 
 
 def unequal_text(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> list[str]:

@@ -13,8 +13,7 @@ import pandas
 
 from bench import numbers
 from bench.analysis.crossover import SCOPES, ClosedCrossing, ClosedForm, Crossing, Crossovers, PairCrossing
-from bench.analysis.evidence import label_of
-from bench.analysis.frame import SCOPE_TEXTS, scope_value_text
+from bench.analysis.frame import SCOPE_TEXTS, label_of, scope_value_text
 from bench.analysis.growth import Growth
 from bench.analysis.study import Study
 from bench.intervals import Interval

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import pandas
 
 from bench import numbers
-from bench.analysis.frame import WORK_KEYS, constant_work, varying, work_text
-from bench.analysis.ranking import RankedModel, Ranking
-from bench.analysis.series import row_values
+from bench.analysis.frame import WORK_KEYS, constant_work, row_values, varying, work_text
+from bench.analysis.ratios import RankedModel, Ranking
 from bench.analysis.study import Study
 from bench.report.document import Block, Paragraph, TableBlock
 from bench.report.sections.wording import spell_out_policy

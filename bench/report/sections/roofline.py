@@ -6,7 +6,7 @@ import pandas
 
 from bench import numbers
 from bench.analysis import frame as frames
-from bench.analysis.regimes import SHARE, furthest, typical_ceilings, typical_share
+from bench.analysis.roofline import SHARE, furthest, typical_ceilings, typical_share
 from bench.analysis.study import Study
 from bench.report.document import Block, Paragraph, TableBlock
 from bench.report.sections.wording import spell_out_policy

@@ -1,6 +1,6 @@
 """Show which model is fastest under each condition, as a strip of fields and as sentences.
 
-A condition is a size, matching policy and workload; `bench.analysis.ranking` decides who is fastest in it.
+A condition is a size, matching policy and workload; `bench.analysis.ratios` decides who is fastest in it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench import numbers
-from bench.analysis.frame import work_text
-from bench.analysis.ranking import RankedModel, Ranking
+from bench.analysis.frame import row_values, work_text
+from bench.analysis.ratios import RankedModel, Ranking
 from bench.analysis.study import Study
-from bench.analysis.unlike_sizes import unlike_in, unlike_sizes
+from bench.analysis.trust import unlike_sizes
 from bench.report.charts.style import role_of
 from bench.report.document import Block, Field, Strip
 from bench.report.sections.pairs import ratio_text
@@ -214,7 +214,7 @@ def _caption(study: Study, texts: Sequence[str], num_more: int) -> str:
         ),
         "Empty: fewer than two models were measured." if "" in texts else "",
         _class_token_note(study.winners),
-        _sentence_of(size_note(unlike_in(study))),
+        _sentence_of(size_note(unlike_sizes(row_values(study.frame)))),
         f"References that do not mix all tokens are left out: {join_names([spell_out_model(label) for label in left_out])}."
         if left_out
         else "",

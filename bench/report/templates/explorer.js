@@ -9,7 +9,6 @@
   const EACH = "each";
   const ANY = "any";
   const SIZES = ["seq_len", "batch_size", "params", "width"]; // quantities that were not measured
-  const TIMES = 1; // rows whose times are superseded; of rows with more, everything is
   const MAX_LINES = 40;
   const MAX_TICKS = 60; // lengths beyond get round ticks
   const DASHES = [[], [9, 4], [9, 3, 2, 3], [2, 3], [14, 4], [5, 2, 1, 2]];
@@ -86,7 +85,6 @@
   const divisor = addSelect("divide by", [], draw);
   const logX = addButton("logarithmic x");
   const logY = addButton("logarithmic y");
-  const superseded = data.superseded.some(Boolean) ? addButton("superseded runs", drawSome) : null;
   const quantityOf = (select) => quantities[Number(select.value)];
 
   function chooseY() {
@@ -128,9 +126,7 @@
   const passes = (dimension, row) => !isFilter(dimension) || dimension.codes[row] === Number(dimension.select.value);
   const hasValues = (row) => quantityOf(x).values[row] !== null && quantityOf(y).values[row] !== null;
   const isTimed = () => [x, y].some((select) => quantityOf(select).timed);
-  const isSuperseded = (row) => data.superseded[row] > (isTimed() ? 0 : TIMES);
-  const isPlottable = (row) => hasValues(row) && (isOn(superseded) || !isSuperseded(row));
-  const selected = () => rows.filter((row) => isPlottable(row) && dimensions.every((dimension) => passes(dimension, row)));
+  const selected = () => rows.filter((row) => hasValues(row) && dimensions.every((dimension) => passes(dimension, row)));
 
   // Times of several hosts are not comparable: of those selected, the host with the most rows.
   function chosen() {
@@ -149,7 +145,7 @@
   // Set the filters to the most frequent combination of values, except the filter `kept`.
   function useMostFrequent(kept) {
     const filters = dimensions.filter((dimension) => isFilter(dimension) && dimension !== kept);
-    const found = rows.filter((row) => isPlottable(row) && (!kept || passes(kept, row)));
+    const found = rows.filter((row) => hasValues(row) && (!kept || passes(kept, row)));
     const best = mostFrequent(found.map((row) => filters.map(({ codes }) => codes[row]).join()));
     if (best) best.split(",").forEach((code, i) => (filters[i].select.value = code));
   }
@@ -165,7 +161,6 @@
       ["log", (isOn(logX) ? "x" : "") + (isOn(logY) ? "y" : "")],
       ...unusual.map((dimension) => [dimension.name, isFilter(dimension) ? dimension.texts[dimension.select.value] : dimension.select.value]),
       ...(divisor.value ? [["divide", divisor.value]] : []),
-      ...(isOn(superseded) ? [["superseded", "shown"]] : []),
       ...[...hidden].map((name) => ["hide", name]),
     ]);
   }
@@ -179,7 +174,6 @@
       const place = dimension.texts.indexOf(told);
       dimension.select.value = [EACH, ANY].includes(told) ? told : place < 0 ? usual(dimension) : place;
     }
-    if (superseded) press(superseded, state.has("superseded"));
     hidden.clear();
     for (const name of state.getAll("hide")) hidden.add(name);
     if (indexOf(state.get("y")) < 0) {
@@ -270,7 +264,6 @@
     part("message").textContent = [
       ...(lines.some((line) => line.points.length) ? [] : ["No row matches this selection."]),
       ...oneHost(),
-      ...supersededRows(),
       ...(all.length > MAX_LINES ? [`Shows the first ${MAX_LINES} of ${all.length} lines.`] : []),
       ...(baseline ? [`Ratios of medians at equal x, without intervals; Pair by pair${runs ? " in a report" : ""} has paired ratios with intervals.`] : []),
       ...(baseline ? withoutX(kept, baseline) : []),
@@ -293,12 +286,6 @@
     const found = hosts && isTimed() ? selected().map((row) => hosts.codes[row]) : [];
     const num = new Set(found).size;
     return num > 1 ? [`Times of ${num} hosts cannot be compared; shows ${hosts.texts[mostFrequent(found)]} only. Choose another host above.`] : [];
-  }
-
-  function supersededRows() {
-    const isLeftOut = (row) => !isOn(superseded) && isSuperseded(row) && hasValues(row);
-    const num = rows.filter((row) => isLeftOut(row) && dimensions.every((dimension) => passes(dimension, row))).length;
-    return num ? [`Hides ${num} row${num > 1 ? "s" : ""} of superseded runs.`] : [];
   }
 
   function onlyLength() {

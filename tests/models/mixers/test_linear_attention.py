@@ -29,17 +29,6 @@ def drawn_tokens(n: int = 11, *, batch: int = BATCH) -> Tensor:
     return torch.randn(batch, n, WIDTH, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-def test_padding_in_front_reads_nothing_and_leaves_gradients_finite() -> None:
-    module, tokens = mixer(causal=True, chunk=4), drawn_tokens().requires_grad_()
-    valid = torch.arange(11).expand(BATCH, 11) >= 6
-    found = module(tokens, valid)
-    assert torch.equal(found[~valid], module.project.bias.expand_as(found[~valid]))
-    found[valid].square().sum().backward()
-    assert tokens.grad is not None
-    assert tokens.grad.isfinite().all()
-    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in module.parameters())
-
-
 @over_kinds
 @pytest.mark.parametrize("scale", [1.0, 1e4])
 def test_long_sequences_and_large_values_answer_as_in_64_bits(options: dict[str, Any], scale: float) -> None:

@@ -1,4 +1,4 @@
-"""Spatial gating: what fresh weights are, which kernel `auto` takes, matrices of fewer tokens, and what cannot be built."""
+"""Spatial gating: what fresh weights are, which kernel `auto` takes, and what cannot be built."""
 
 from __future__ import annotations
 
@@ -9,20 +9,9 @@ import torch
 from torch import nn
 
 from models.mixers import gated_projection
-from models.mixers.spatial_gating import WEIGHT_STDS, Config, build, fastest_kernel, toeplitz_matrix
+from models.mixers.spatial_gating import WEIGHT_STDS, Config, build, fastest_kernel
 
 N, WIDTH = 7, 16
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, N])
-def test_a_toeplitz_matrix_is_constant_along_diagonals_that_lie_by_distance(n: int) -> None:
-    """So fewer tokens take the first of them."""
-    diagonals = torch.arange(1.0, 2 * n)
-    matrix = toeplitz_matrix(diagonals)
-    for offset in range(1 - n, n):
-        place = 0 if offset == 0 else 2 * abs(offset) - (offset < 0)
-        assert matrix.diagonal(offset).tolist() == [diagonals[place].item()] * (n - abs(offset))
-    assert torch.equal(toeplitz_matrix(diagonals[: max(2 * n - 3, 1)]), matrix[: max(n - 1, 1), : max(n - 1, 1)])
 
 
 @pytest.mark.parametrize(
@@ -46,13 +35,13 @@ def test_on_a_cpu_auto_takes_the_batched_product_unless_it_would_hold_a_matrix_p
             assert module.float().effective_kernel(tokens) == chosen
 
 
-@pytest.mark.parametrize(("training", "n"), [(False, 4097), (True, 257), (True, 4097)])
-def test_on_a_gpu_the_gate_is_one_batched_product(training: bool, n: int) -> None:
-    assert fastest_kernel(device_type="cuda", fp32=False, training=training, n=n, channels=1152) == "baddbmm"
+@pytest.mark.parametrize("training", [False, True])
+def test_on_a_gpu_the_gate_is_one_batched_product(training: bool) -> None:
+    assert fastest_kernel(device_type="cuda", fp32=False, training=training, n=4097, channels=1152) == "baddbmm"
 
 
 @pytest.mark.parametrize(("name", "std"), [*WEIGHT_STDS.items(), ("default", (3 * 512) ** -0.5)])
-@pytest.mark.parametrize("options", [{}, {"rank": 4}, {"rank": 64}])
+@pytest.mark.parametrize("options", [{}, {"rank": 64}])
 def test_entries_of_a_fresh_matrix_have_the_deviation_asked_for(name: str, std: float, options: dict[str, Any]) -> None:
     torch.manual_seed(0)
     module = build(Config(seq_len=512, width=2, weight_init=name, **options))
@@ -61,15 +50,6 @@ def test_entries_of_a_fresh_matrix_have_the_deviation_asked_for(name: str, std: 
     assert weights.mean().abs().item() < 0.06 * std
     if options:
         assert module.inner_weights[0].std().item() == pytest.approx(512**-0.5, rel=0.1)
-
-
-def test_by_default_weights_are_drawn_as_ever() -> None:
-    torch.manual_seed(3)
-    module = build(Config(seq_len=N, width=WIDTH, heads=2))
-    torch.manual_seed(3)
-    for weight, bias in zip(module.weights, module.biases, strict=True):
-        assert torch.equal(weight, torch.empty(N, N).normal_(std=1e-6))
-        assert torch.equal(bias, torch.ones(N))
 
 
 def test_default_weights_are_those_of_a_fresh_linear_layer() -> None:
@@ -91,7 +71,6 @@ def test_default_weights_are_those_of_a_fresh_linear_layer() -> None:
         ({"rank": 2, "toeplitz": True}, "rank must be 0 with toeplitz=true"),
         ({"rank": N + 1}, "rank must be at most seq_len"),
         ({"heads": 3}, "ffn_width must be a multiple of 2 x spatial_heads"),
-        ({"heads": 3, "gating": "linear"}, "ffn_width must be a multiple of spatial_heads"),
         ({"width": 15, "heads": 3, "head_mix": "mean"}, "ffn_width must be a multiple of 2"),
     ],
 )

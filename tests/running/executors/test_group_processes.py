@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import signal
 import subprocess
@@ -15,8 +14,6 @@ from typing import Any
 import pytest
 
 from bench.measure.processors import usable_processors
-from bench.planning.build import build_plan
-from bench.progress import listening
 from bench.reading.store import read_run
 from bench.running import runner
 from bench.running.executors import process
@@ -25,7 +22,8 @@ from bench.spec import MEASURED, Job, Outcome, Recipe, Settings
 from models.layers.shape import Interface
 from tests.fake_executor import Silent
 from tests.made_jobs import small_job, small_model
-from tests.requested import parse_request
+from tests.running.small_plan import small_plan
+from tests.running.waiting import comes_true
 from tests.timed import in_group
 
 BLOCKS = 4
@@ -73,13 +71,9 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def ended(pids: list[int]) -> bool:
-    """All of them, within ten seconds?"""
-    for _ in range(200):
-        if not any(map(is_alive, pids)):
-            return True
-        time.sleep(0.05)
-    return False
+def ended(members: Members) -> bool:
+    pids = [pid_of(member) for member in members]
+    return comes_true(lambda: not any(map(is_alive, pids)))
 
 
 def num_bursts(outcome: Outcome) -> int:
@@ -98,8 +92,10 @@ def test_members_live_at_once_and_nobody_is_left(executor: Executor, monkeypatch
     assert [num_bursts(outcome) for outcome in outcomes] == [BLOCKS] * 3
     assert alive[3:] == [3] * (3 * BLOCKS - 3)
     assert len({outcome.started_at for outcome in outcomes}) == 1
+    (processors,) = {tuple(outcome.values["processors"]) for outcome in outcomes}
+    assert len(processors) == 1 or len(usable_processors()) < 2
     assert all(outcome.start_s is not None and outcome.values["restless_turns"] <= BLOCKS for outcome in outcomes)
-    assert ended([pid_of(member) for member in members])
+    assert ended(members)
 
 
 @pytest.mark.slow
@@ -114,7 +110,7 @@ def test_a_member_that_is_killed_midway_leaves_the_others_whole(executor: Execut
     first, killed, last = executor.run_group((job(32), victim, job(64)))
     assert (killed.status, "SIGKILL" in killed.reason) == ("killed", True)
     assert [(outcome.status, num_bursts(outcome)) for outcome in (first, last)] == [("measured", BLOCKS)] * 2
-    assert ended([pid_of(member) for member in members])
+    assert ended(members)
 
 
 @pytest.mark.slow
@@ -141,20 +137,12 @@ def test_a_member_that_exceeds_its_limit_is_ended_before_the_others_turns(execut
     assert (late.status, late.reason) == ("timed_out", "longer than the limit of 0.3 s")
     assert (whole.status, num_bursts(whole)) == ("measured", BLOCKS)
     assert working == [False] * (BLOCKS - 1)
-    assert ended([pid_of(member) for member in begun])
-
-
-@pytest.mark.slow
-def test_what_cannot_be_built_ends_by_itself(executor: Executor) -> None:
-    failed, whole = executor.run_group((job(attention="cudnn"), job()))
-    assert failed.status == "failed"
-    assert (whole.status, num_bursts(whole)) == ("measured", BLOCKS)
+    assert ended(begun)
 
 
 @pytest.mark.slow
 def test_an_interrupt_midway_leaves_no_process_and_no_record(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    request = parse_request(models="gmlp,vit", seq="17", width="16", depth="1", batch="1", metrics="latency")
-    plan = build_plan(request, settings=Settings(rounds=2, sample_s=0.02), recipe=Recipe(), device="cpu")
+    plan = small_plan(Settings(rounds=2, sample_s=0.02), models="gmlp,vit")
     rounds_begun: list[int] = []
 
     def interrupt(member: process._Member, count: int) -> None:
@@ -168,7 +156,7 @@ def test_an_interrupt_midway_leaves_no_process_and_no_record(monkeypatch: pytest
     assert 1 in rounds_begun
     records = read_run(tmp_path / "mine").records
     assert sorted(record.repeat for record in records if record.metric == "latency") == [0] * 3
-    assert ended([pid_of(member) for member in members])
+    assert ended(members)
     monkeypatch.undo()
     whole = runner.execute(plan, tmp_path / "mine", Silent(), executor="process")
     assert whole.complete
@@ -189,35 +177,19 @@ def test_processor_time_of_a_process_rises_with_its_work_and_ends_with_it() -> N
         assert processor_s(child.pid) is None
 
 
-@pytest.mark.skipif(len(usable_processors()) < 2, reason="needs two processors and a system that pins")
-def test_all_members_run_on_one_processor_and_the_next_round_on_another(executor: Executor) -> None:
-    places: list[tuple[int, ...]] = []
-    for repeat in range(2):
-        members = tuple(dataclasses.replace(job(ffn_width), repeat=repeat) for ffn_width in (32, 64))
-        found = {tuple(outcome.values["processors"]) for outcome in executor.run_group(members)}
-        assert len(found) == 1
-        places += found
-    assert [len(place) for place in places] == [1, 1]
-    assert places[0] != places[1]
-
-
 def training(ffn_width: int, beside: str = "") -> Job:
     model = small_model(ffn_width=ffn_width, interface=Interface(patch_dim=64, num_classes=10))
     return small_job("accuracy", model, work={"task": "digits"}, recipe=Recipe(epochs=2, batch_size=128), beside=beside)
 
 
 def test_trainings_take_turns_and_learn_what_they_learn_alone(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
     turns: list[int] = []
     members = at_burst(monkeypatch, lambda member, _: turns.append(member.job.cell.model.shape.ffn_width))
-    with listening(told.append):
-        together = executor.run_group((training(32, "b"), training(64, "b")))
+    together = executor.run_group((training(32, "b"), training(64, "b")))
     assert len(members) == 2
     assert set(turns[:2]) == {32, 64}
     assert [outcome.status for outcome in together] == [MEASURED, MEASURED], together
     assert all(outcome.values["took_turns"] for outcome in together)
     alone = executor.run(training(64))
     assert "took_turns" not in alone.values
-    assert {name: together[1].samples[name] for name in ("loss", "validation")} == {
-        name: alone.samples[name] for name in ("loss", "validation")
-    }
+    assert all(together[1].samples[name] == alone.samples[name] for name in ("loss", "validation"))

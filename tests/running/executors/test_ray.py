@@ -23,15 +23,16 @@ from bench.reading.store import read_run
 from bench.running.executors.ray import LOST
 from bench.spec import MEASURED
 from tests.processes import LOOPBACK, listening_addresses, processes_that_inherited, slot_processes, started
+from tests.running.waiting import comes_true
 from tests.specimens import ROOT, copy_of_the_program, environment_of, run_bench
 
 pytestmark = pytest.mark.slow
 ray = pytest.importorskip("ray")
-GRID = (
-    *("run", "--models", "gmlp,vit,transformer", "--seq", "17", "--width", "16", "--depth", "1", "--batch", "1"),
-    *("--metrics", "params,flops,latency,memory", "--quick", "--threads", "1", "--on", "ray", "--out", "mine"),
-)
-REQUEST = (*GRID, "--rounds", "6")
+GRID = [
+    *"run --models gmlp,vit,transformer --seq 17 --width 16 --depth 1 --batch 1".split(),
+    *"--metrics params,flops,latency,memory --quick --threads 1 --on ray --out mine".split(),
+]
+REQUEST = [*GRID, "--rounds", "6"]
 
 
 @pytest.fixture(scope="module")
@@ -42,15 +43,6 @@ def cluster() -> Iterator[Any]:
     found.add_node(num_cpus=1)
     yield found
     found.shutdown()
-
-
-def ended_slots() -> bool:
-    """Are they gone, within ten seconds?"""
-    for _ in range(100):
-        if not slot_processes():
-            return True
-        time.sleep(0.1)
-    return False
 
 
 def losses(folder: Path) -> int:
@@ -73,7 +65,7 @@ def test_a_run_is_complete_though_a_worker_is_killed(cluster: Any, tmp_path: Pat
     assert losses(tmp_path) == 1
     assert "lost" in err
     assert "Traceback" not in err
-    assert ended_slots()
+    assert comes_true(lambda: slot_processes() == [])
 
 
 def test_a_run_is_complete_though_a_node_is_lost(cluster: Any, tmp_path: Path) -> None:
@@ -85,7 +77,7 @@ def test_a_run_is_complete_though_a_node_is_lost(cluster: Any, tmp_path: Path) -
     assert run.returncode == 0, err
     assert losses(tmp_path) == 1
     assert "lost" in err
-    assert ended_slots()
+    assert comes_true(lambda: slot_processes() == [])
 
 
 def test_a_run_whose_cluster_has_lost_its_head_can_still_be_stopped(tmp_path: Path) -> None:
@@ -134,11 +126,7 @@ def test_a_cluster_of_ones_own_hears_this_machine_alone_and_ends_with_the_run(tm
     assert "finishing this round" in err
     assert "--resume mine" in err
     assert (tmp_path / "mine" / "table.csv").exists()
-    for _ in range(100):
-        if not processes_that_inherited(mark):
-            break
-        time.sleep(0.1)
-    assert processes_that_inherited(mark) == []
+    assert comes_true(lambda: processes_that_inherited(mark) == [])
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,6 @@ computed on them."""
 from __future__ import annotations
 
 import itertools
-import os
-import signal
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +15,6 @@ from bench.reading.store import read_run
 from bench.running.executors.ray import LOST
 from bench.running.slot import RAN_ON
 from bench.spec import MEASURED
-from tests.processes import slot_processes, started
 from tests.specimens import copy_of_the_program, run_bench
 
 pytestmark = pytest.mark.slow
@@ -53,7 +50,7 @@ nvmlDeviceGetComputeRunningProcesses = lambda handle: []
 '''
 METRIC = '''"""Notes the GPU and the time, and measures nothing. Jobs wait until some have begun on as many GPUs as the file `wanted` says.
 
-While there is a file `held`, jobs of later rounds wait. The first job of the second round that finds a file `loses` loses its GPU.
+The first job of the second round that finds a file `loses` loses its GPU.
 """
 
 import os
@@ -76,8 +73,6 @@ def measure(job):
         if time.time() - began_s > LIMIT_S:
             raise TimeoutError("jobs do not run at the same time")
         time.sleep(0.01)
-    while job.repeat and (HERE / "held").exists():
-        time.sleep(0.01)
     if job.repeat == 1 and (HERE / "loses").exists():
         (HERE / "loses").unlink()
         (HERE / "lost" / device).touch()
@@ -90,10 +85,10 @@ def measure(job):
 def summarise(records):
     return {"device": int(records[0].outcome.values["device"])}
 '''
-REQUEST = (
-    *("run", "--models", "gmlp,vit", "--seq", "17,33,65", "--width", "16", "--depth", "1", "--batch", "1", "--metrics", "device_seen"),
-    *("--rounds", "3", "--device", "cuda", "--threads", "1", "--on", "ray", "--out", "mine"),
-)
+REQUEST = [
+    *"run --models gmlp,vit --seq 17,33,65 --width 16 --depth 1 --batch 1 --metrics device_seen".split(),
+    *"--rounds 3 --device cuda --threads 1 --on ray --out mine".split(),
+]
 NUM_JOBS = 18
 
 
@@ -166,23 +161,6 @@ def test_a_node_that_is_given_some_of_its_gpus_uses_those(program: Path, node_of
     ran = run_bench(program, tmp_path, *REQUEST, "--address", node_of(8, 2, CUDA_VISIBLE_DEVICES="6,3"))
     assert ran.returncode == 0, ran.stderr
     assert devices(outcomes(tmp_path)) == {"3", "6"}
-
-
-def test_the_other_gpus_go_on_when_a_slot_is_killed(program: Path, node_of: NodeStarter, tmp_path: Path) -> None:
-    (program / "wanted").write_text("4")
-    request = (*REQUEST, "--address", node_of(8, 4))
-    (program / "held").touch()
-    with started(tmp_path, *request, num_lines=6, variables={"PYTHONPATH": str(program)}) as run:
-        slots = slot_processes()
-        assert len(slots) == 4
-        os.kill(slots[0], signal.SIGKILL)
-        (program / "held").unlink()
-        _, err = run.communicate(timeout=300)
-    assert run.returncode == 0, err
-    found = outcomes(tmp_path)
-    assert devices(found) == {"0", "1", "2", "3"}
-    assert sum(outcome.values.get(LOST, 0) for outcome in found) == 1
-    assert "Traceback" not in err
 
 
 def test_a_gpu_that_is_lost_takes_no_more_jobs(program: Path, node_of: NodeStarter, tmp_path: Path) -> None:

@@ -65,7 +65,6 @@ def pool_of(asked: Asked, monkeypatch: pytest.MonkeyPatch, *, differing: frozens
     [
         ("cuda", 1, [{"num_gpus": 1, "num_cpus": 1}] * 4),
         ("cuda", 3, [{"num_gpus": 1, "num_cpus": 3}] * 2),
-        ("cuda", 9, []),
         ("cpu", 3, [{"num_cpus": 8}]),
         ("cpu", 9, []),
     ],
@@ -168,8 +167,7 @@ def slot_of(node: str, facts: Mapping[str, Any]) -> Slot:
     return Slot(Actor(), node, NEEDS, {**facts, "environment_id": environment_id(facts)})
 
 
-@pytest.mark.parametrize("key", ["cpu_type", "work_version", "code_version"])
-@pytest.mark.parametrize("other", ["other", None])
+@pytest.mark.parametrize(("key", "other"), [("cpu_type", None), ("work_version", "other"), ("code_version", "other")])
 def test_nodes_of_another_type_or_code_are_left_out(key: str, other: str | None) -> None:
     alike, unlike = [slot_of(node, KNOWN) for node in "ac"], slot_of("b", {**KNOWN, key: other})
     assert _cluster._largest_group([alike[0], unlike, alike[1]]) == alike

@@ -8,16 +8,11 @@ import torch
 from bench.measure import engines
 from bench.measure.engines.onednn import pieces, product, site
 from bench.measure.step import build_step
-from bench.planning.build import build_plan
-from bench.spec import Cell, Recipe, Settings, Workload
-from tests.requested import parse_request
+from bench.spec import Workload
+from tests.measure.engines.test_engines import cells
 
+needs_onednn = pytest.mark.skipif(bool(product.why_unsupported()), reason=product.why_unsupported())
 FAMILIES = ("gmlp", "vit", "transformer", "metaformer", "encoder_decoder")
-
-
-def cells(**flags: str) -> list[Cell]:
-    request = parse_request(**{"models": "vit", "seq": "17", "width": "32", "depth": "1", **flags})
-    return [planned.cell for planned in build_plan(request, settings=Settings(), recipe=Recipe(), device="cpu").cells]
 
 
 @pytest.mark.parametrize(
@@ -40,7 +35,7 @@ def never_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site, "fastest", lambda candidates, *_: list(candidates)[-1])
 
 
-@pytest.mark.skipif(bool(product.why_unsupported()), reason=product.why_unsupported())
+@needs_onednn
 @pytest.mark.usefixtures("never_torch")
 @pytest.mark.parametrize("phase", ["infer", "train"])
 @pytest.mark.parametrize("family", FAMILIES)
@@ -71,7 +66,7 @@ def test_a_model_computes_the_same_by_onednn_in_bf16(family: str) -> None:
     assert (found - exact).abs().max() <= 2 * (eager - exact).abs().max()
 
 
-@pytest.mark.skipif(bool(product.why_unsupported()), reason=product.why_unsupported())
+@needs_onednn
 def test_causal_and_plain_attention_of_equal_sizes_choose_apart() -> None:
     torch._dynamo.reset()
     eager, cell = cells(models="encoder_decoder", seq="514", batch="1", engine="eager,onednn", input="tokens")
@@ -79,7 +74,7 @@ def test_causal_and_plain_attention_of_equal_sizes_choose_apart() -> None:
     torch.testing.assert_close(step.call(), build_step(eager, seed=3).call(), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.skipif(bool(product.why_unsupported()), reason=product.why_unsupported())
+@needs_onednn
 def test_a_batch_whose_samples_share_statistics_is_not_split(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "PIECE_ROWS", 17)
     monkeypatch.setattr(pieces, "HANDICAP", 1e9)
@@ -105,7 +100,7 @@ class Chunked(torch.nn.Module):
         return torch.nn.functional.linear(input=mixed[:, 0], weight=second)
 
 
-@pytest.mark.skipif(bool(product.why_unsupported()), reason=product.why_unsupported())
+@needs_onednn
 @pytest.mark.usefixtures("never_torch")
 @torch.no_grad()
 def test_weights_made_in_every_call_are_not_packed_and_named_tensors_are_left_alone() -> None:
@@ -116,7 +111,7 @@ def test_weights_made_in_every_call_are_not_packed_and_named_tensors_are_left_al
     assert prepared.facts()["engine_effective"].startswith("linear: 1 onednn;")
 
 
-@pytest.mark.skipif(bool(product.why_unsupported()), reason=product.why_unsupported())
+@needs_onednn
 @pytest.mark.usefixtures("never_torch")
 def test_attention_by_onednn_is_recorded() -> None:
     torch._dynamo.reset()

@@ -13,7 +13,7 @@ from bench.measure.engines.onednn.pieces import PIECE_ROWS, Pieces, piece_size
 
 @pytest.mark.parametrize(
     ("batch_size", "rows_per_sample", "expected"),
-    [(32, 17, 32), (32, 65, 16), (32, 257, 4), (32, 1025, 1), (32, 4097, 1), (30, 257, 6), (7, 1000, 1), (1, 5000, 1)],
+    [(32, 17, 32), (32, 257, 4), (32, 4097, 1), (30, 257, 6), (7, 1000, 1)],
 )
 def test_piece_size(batch_size: int, rows_per_sample: int, expected: int) -> None:
     found = piece_size(batch_size, batch_size * rows_per_sample)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 import torch
@@ -29,12 +30,6 @@ def test_the_faster_stays(original: site.Implementation, other: site.Implementat
     assert chosen(torch.ones(3)).tolist() == [2.0, 2.0, 2.0]
     assert chosen.choice == choice
     assert chosen.run is (other if choice == "other" else original)
-
-
-def test_without_another_implementation_the_original_stays() -> None:
-    chosen = Site("double", quick, lambda _: {}, {})
-    chosen(torch.ones(3))
-    assert chosen.choice == ORIGINAL
 
 
 def test_sites_of_equal_sizes_are_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,27 +62,25 @@ def test_choosing_leaves_no_gradient() -> None:
     assert data.grad.tolist() == [2.0, 2.0, 2.0]
 
 
+@torch.no_grad()
 def test_what_has_no_other_implementation() -> None:
-    data, weight = torch.randn(2, 5, 8), torch.randn(6, 8)
-    heads = torch.randn(1, 2, 128, 8)
-    mask = torch.ones(128, 128, dtype=torch.bool)
-    with torch.no_grad():
-        assert set(linear_candidates(data, nn.Parameter(weight))) == {"onednn", "packed"}
-        assert set(linear_candidates(data, weight)) == {"onednn"}
-        assert not linear_candidates(data.double(), weight.double())
-        assert not linear_candidates(data, torch.randn(6, 16)[:, ::2])
-        assert set(attention_candidates(heads, heads, heads)) == {"onednn"}
-        assert not attention_candidates(heads[:, :, :9], heads[:, :, :9], heads[:, :, :9])
-        assert not attention_candidates(heads, heads, heads, mask)
-        assert not attention_candidates(heads, heads, heads, None, 0.1)
-        assert not attention_candidates(heads, heads, heads, is_causal=True)
-        assert not attention_candidates(heads, heads, heads, enable_gqa=True)
-        assert set(baddbmm_candidates(torch.randn(5, 1), torch.randn(5, 5).expand(2, -1, -1), data)) == {"onednn"}
-        assert not baddbmm_candidates(torch.randn(5, 1), torch.randn(2, 5, 5), data)
-        assert not baddbmm_candidates(torch.randn(5, 1), torch.randn(5, 5).expand(2, -1, -1), data, beta=2.0)
-        assert set(conv1d_candidates(data, torch.randn(5, 5, 1), torch.randn(5))) == {"onednn"}
-        assert not conv1d_candidates(data, torch.randn(5, 5, 3), torch.randn(5))
-        assert not conv1d_candidates(data, torch.randn(5, 5, 1), torch.randn(5), 2)
+    data, heads = torch.randn(2, 5, 8), torch.randn(1, 2, 128, 8)
+    bias, shared = torch.randn(5, 1), torch.randn(5, 5).expand(2, -1, -1)
+    calls: list[tuple[site.Candidates, tuple[object, ...], dict[str, Any]]] = [
+        (linear_candidates, (data.double(), torch.randn(6, 8).double()), {}),
+        (linear_candidates, (data, torch.randn(6, 16)[:, ::2]), {}),
+        (attention_candidates, (heads[:, :, :9],) * 3, {}),
+        (attention_candidates, (heads, heads, heads, torch.ones(128, 128, dtype=torch.bool)), {}),
+        (attention_candidates, (heads, heads, heads, None, 0.1), {}),
+        (attention_candidates, (heads,) * 3, {"is_causal": True}),
+        (attention_candidates, (heads,) * 3, {"enable_gqa": True}),
+        (baddbmm_candidates, (bias, torch.randn(2, 5, 5), data), {}),
+        (baddbmm_candidates, (bias, shared, data), {"beta": 2.0}),
+        (conv1d_candidates, (data, torch.randn(5, 5, 3), torch.randn(5)), {}),
+        (conv1d_candidates, (data, torch.randn(5, 5, 1), torch.randn(5), 2), {}),
+    ]
+    for candidates, arguments, options in calls:
+        assert not candidates(*arguments, **options), (candidates, options)
 
 
 def test_bf16_has_another_implementation_without_gradients_alone() -> None:
@@ -108,14 +101,15 @@ def test_bf16_has_another_implementation_without_gradients_alone() -> None:
 def test_every_other_implementation_computes_the_same() -> None:
     torch.manual_seed(0)
     data, heads = torch.randn(2, 5, 8), torch.randn(1, 2, 128, 8)
-    calls: list[tuple[site.Implementation, site.Candidates, tuple[Tensor, ...]]] = [
-        (F.linear, linear_candidates, (data, nn.Parameter(torch.randn(6, 8)), torch.randn(6))),
-        (F.scaled_dot_product_attention, attention_candidates, (heads, heads + 1, heads * 2)),
-        (torch.baddbmm, baddbmm_candidates, (torch.randn(5, 1), torch.randn(5, 5).expand(2, -1, -1), data)),
-        (torch.conv1d, conv1d_candidates, (data, torch.randn(5, 5, 1), torch.randn(5))),
+    calls: list[tuple[site.Implementation, site.Candidates, tuple[Tensor, ...], set[str]]] = [
+        (F.linear, linear_candidates, (data, nn.Parameter(torch.randn(6, 8)), torch.randn(6)), {"onednn", "packed"}),
+        (F.linear, linear_candidates, (data, torch.randn(6, 8)), {"onednn"}),
+        (F.scaled_dot_product_attention, attention_candidates, (heads, heads + 1, heads * 2), {"onednn"}),
+        (torch.baddbmm, baddbmm_candidates, (torch.randn(5, 1), torch.randn(5, 5).expand(2, -1, -1), data), {"onednn"}),
+        (torch.conv1d, conv1d_candidates, (data, torch.randn(5, 5, 1), torch.randn(5)), {"onednn"}),
     ]
-    for original, candidates, arguments in calls:
+    for original, candidates, arguments, names in calls:
         found = candidates(*arguments)
-        assert found
+        assert set(found) == names
         for run in found.values():
             torch.testing.assert_close(run(*arguments), original(*arguments), rtol=1e-5, atol=1e-5)

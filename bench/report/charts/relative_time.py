@@ -1,4 +1,4 @@
-"""Draw relative time and exponents of time against n, each in the run's primary scope."""
+"""Draw time relative to fused attention against n, in the run's primary scopes."""
 
 from __future__ import annotations
 
@@ -6,24 +6,19 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pandas
 from matplotlib.axes import Axes
 
 from bench import numbers
 from bench.analysis.frame import work_text
-from bench.analysis.growth import LATENCY, Growth
-from bench.analysis.relative import RelativeLine, RelativePoint, RelativeTimes, main_rows
-from bench.analysis.scope import scope_of, scope_rank
+from bench.analysis.ratios import RelativeLine, RelativePoint, RelativeTimes
 from bench.analysis.study import Study
-from bench.report.charts.lines import GUIDE_OPACITY, Line, draw_series, label_ends, panels
-from bench.report.charts.style import INK, SeriesStyle, display_name, series_styles
-from bench.report.charts.ticks import length_axis, linear_ticks, ratio_axis
+from bench.report.charts.lines import Line, draw_series, label_ends, panels
+from bench.report.charts.style import SeriesStyle, display_name, series_styles
+from bench.report.charts.ticks import length_axis, ratio_axis
 from bench.report.document import FigureBlock
-from bench.report.sections.wording import LINEAR, POLICIES, QUADRATIC, join_names, times_text
+from bench.report.sections.wording import POLICIES, join_names, times_text
 
 MAX_LINES = 6
-POWERS = {1.0: f" ({LINEAR})", 2.0: f" ({QUADRATIC})"}
-"""Exponents with a guide, and what is written beside their ticks."""
 
 
 def draw_relative_time(study: Study) -> FigureBlock | None:
@@ -142,70 +137,6 @@ def _lowest_title(times: RelativeTimes, reference: str) -> str:
 def _reference(found: Sequence[RelativeTimes]) -> str:
     """Name the attention at 1, without its size: others beside it may be faster."""
     return join_names(list(dict.fromkeys(display_name(times.reference).partition("-")[0] for times in found)), "or")
-
-
-def draw_exponents(study: Study) -> FigureBlock | None:
-    """Draw the local exponents of time; None without any."""
-    timed = [growth for growth in study.growth if growth.measure is LATENCY and growth.exponents.exponents]
-    if not timed:
-        return None
-    scope = min((scope_of(growth.series.keys) for growth in timed), key=lambda keys: _rank(keys, timed))
-    members = [growth for growth in timed if scope_of(growth.series.keys) == scope]
-    main = set(main_rows(pandas.concat([growth.series.rows for growth in members]))["label"])
-    found = {label: growth for growth in members if (label := str(growth.series.rows["label"].iloc[0])) in main}
-    styles = series_styles(study.frame["label"])
-    lines = [_exponent_line(label, growth, styles[label]) for label, growth in list(found.items())[:MAX_LINES]]
-    figure, (axis,) = panels(1, [line.label for line in lines])
-    length_axis(axis, [n for growth in found.values() for n in growth.series.lengths])
-    _set_exponent_axis(axis, lines)
-    draw_series(axis, lines)
-    label_ends(axis, lines)
-    return FigureBlock(
-        name="exponents",
-        title=exponents_title(dict(list(found.items())[:MAX_LINES])),
-        caption=(
-            f"Slope of log time between neighbouring lengths, in {_work(scope)}, {_size(scope)}. Bands are 95 % intervals over rounds; "
-            "a slope belongs to a kernel on this machine."
-        ),
-        figure=figure,
-        missing=_left_out(list(found)[MAX_LINES:]),
-    )
-
-
-def _rank(keys: Mapping[str, Any], timed: Sequence[Growth]) -> tuple[float, ...]:
-    return scope_rank(keys, max(growth.series.reach for growth in timed if scope_of(growth.series.keys) == keys))
-
-
-def _exponent_line(label: str, growth: Growth, style: SeriesStyle) -> Line:
-    steps = growth.exponents.exponents
-    return Line(
-        label=display_name(label),
-        style=style,
-        x=[math.sqrt(step.shorter * step.longer) for step in steps],
-        y=[step.exponent.estimate for step in steps],
-        low=[step.exponent.low for step in steps],
-        high=[step.exponent.high for step in steps],
-    )
-
-
-def _set_exponent_axis(axis: Axes, lines: Sequence[Line]) -> None:
-    low = min(0.9, *(min(line.low) for line in lines)) - 0.1
-    high = max(2.1, *(max(line.high) for line in lines)) + 0.1
-    axis.set_ylim(low, high)
-    ticks = linear_ticks(low, high)
-    axis.set_yticks(ticks, [f"{tick:g}{POWERS.get(tick, '')}" for tick in ticks])
-    axis.set_ylabel("local exponent of time")
-    for power in POWERS:
-        axis.axhline(power, color=INK, alpha=GUIDE_OPACITY, linewidth=0.9, linestyle=":", zorder=1, gid=f"guide-{power:g}")
-
-
-def exponents_title(found: Mapping[str, Growth]) -> str:
-    """State the exponents between the two longest lengths."""
-    last = {label: growth.exponents.exponents[-1] for label, growth in found.items()}
-    longest = max(step.longer for step in last.values())
-    ends = sorted((step.exponent.estimate, display_name(label)) for label, step in last.items() if step.longer == longest)
-    power = " to ".join(dict.fromkeys(f"{exponent:.2f} ({name})" for exponent, name in (ends[0], ends[-1])))
-    return f"By n = {longest} time grows with exponent {power}"
 
 
 def _joined(labels: Sequence[str]) -> str:
