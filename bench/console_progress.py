@@ -1,40 +1,22 @@
 """Show the progress of a run on the terminal.
 
-A configuration's row appears as soon as its last job has ended.
+Failures and trainings have a line each; the table follows at the end.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-import statistics
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
-from bench import numbers
 from bench.console import duration_text, say, without_control_characters
-from bench.same_size import is_one_width
-from bench.spec import GROWTH, MEASURED, NO_ATTENTION, TUNING, Cell, Job, Outcome, Part, Record
+from bench.spec import MEASURED, NO_ATTENTION, TUNING, Cell, Job, Outcome
 
 PLAIN_REPORT_S = 15.0
 """Seconds between two progress lines if stderr is not a terminal."""
-
-
-def _times_text(times_ms: Sequence[float]) -> str:
-    """Write the median and range over rounds, as `144 ms (109 to 175)`."""
-    median = numbers.duration(statistics.median(times_ms))
-    ends = dict.fromkeys(numbers.duration(end) for end in (min(times_ms), max(times_ms)))
-    return f"{median} ({' to '.join(ends)})"
-
-
-ROW: Mapping[str, tuple[str, Callable[[Sequence[float]], str]]] = {
-    "latency": ("latency_ms", _times_text),
-    "memory": ("peak_memory_bytes", lambda found: numbers.bytes_text(found[-1])),
-}
-"""Metrics of a row, with the name of the value and its text. Counts are known beforehand."""
 
 
 @contextlib.contextmanager
@@ -132,32 +114,23 @@ class NotebookLine:
 class JobProgress:
     """Shows the progress of a run.
 
-    On a terminal: a bar. Elsewhere: a line every PLAIN_REPORT_S seconds. In both cases a failure is shown at once, a training after
-    each seed, and a configuration's row after its last other job.
+    On a terminal: a bar. Elsewhere: a line every PLAIN_REPORT_S seconds. In both cases a failure is shown at once, and a training after
+    each seed.
     """
 
     def __init__(
         self,
         jobs: Sequence[Job],
-        before: Sequence[Record] = (),
         opening: str = "",
-        parts: Sequence[Part] = (),
         surface: Surface | None = None,
     ) -> None:
         """Show these jobs.
 
-        `before`: records of earlier sessions, whose values belong to the rows.
         `opening`: a line to print when the first job starts.
-        `parts`: parts of the plan; rows that only a part of one width has name that width.
         `surface`: the terminal by default.
         """
         self._num_jobs, self._num_done = len(jobs), 0
-        self._remaining = Counter(job.cell.cell_id for job in jobs if _belongs_to_row(job))
-        self._names = _names([job.cell for job in jobs], _added_widths(parts))
-        self._values: dict[tuple[str, str], list[float]] = {}
-        for record in before:
-            if not record.control:
-                self._keep(record.subject_id, record.metric, record.group, record.outcome)
+        self._names = _names([job.cell for job in jobs])
         self._surface: Surface = surface or Terminal()
         self._opening, self._job, self._left = opening, "starting", ""
         self._last_line = time.monotonic()
@@ -208,22 +181,6 @@ class JobProgress:
             self._surface.line(f"{self._job_text(job)}: {values.get('accuracy', values.get('score')):.4f}")
         elif job.metric == TUNING:
             self._surface.line(f"{self._job_text(job)}: learning rate {values['learning_rate']:.3g}, validation {values['validation']:.4f}")
-        elif _belongs_to_row(job):
-            cell_id = job.cell.cell_id
-            self._keep(cell_id, job.metric, job.group, outcome)
-            self._remaining[cell_id] -= 1
-            if not self._remaining[cell_id] and (row := self._row_text(cell_id)):
-                width = max(map(len, self._names.values()))
-                self._surface.line(f"{self._names[cell_id]:{width}}  {row}")
-
-    def _keep(self, subject_id: str, metric: str, group: str, outcome: Outcome) -> None:
-        """Keep a value of a row; times of growth groups are for exponents only."""
-        value = outcome.values.get(ROW[metric][0]) if metric in ROW and not group.startswith(GROWTH) else None
-        if value is not None:
-            self._values.setdefault((subject_id, metric), []).append(float(value))
-
-    def _row_text(self, cell_id: str) -> str:
-        return ", ".join(form(found) for metric, (_, form) in ROW.items() if (found := self._values.get((cell_id, metric))))
 
     def _job_text(self, job: Job) -> str:
         control = " (control)" if job.control else ""
@@ -231,27 +188,14 @@ class JobProgress:
         return f"{self._names[job.cell.cell_id]}: {job.metric}{control}, {repeat} {job.repeat + 1}"
 
 
-def _belongs_to_row(job: Job) -> bool:
-    """Return whether a configuration's row waits for this job."""
-    return not job.control and not job.shared_id and job.recipe is None
-
-
-def _added_widths(parts: Sequence[Part]) -> dict[str, str]:
-    """Return such texts as `same width 160`, by id of a cell that belongs to no other kind of part."""
-    matched = {cell_id for part in parts if not is_one_width(part.match) for cell_id in part.cells}
-    widths = {cell_id: f"same {part.match}" for part in parts if is_one_width(part.match) for cell_id in part.cells}
-    return {cell_id: text for cell_id, text in widths.items() if cell_id not in matched}
-
-
-def _names(cells: Sequence[Cell], added: Mapping[str, str]) -> dict[str, str]:
-    """Name cells by model, n, the width of an added comparison and the workload values that vary, by cell id."""
+def _names(cells: Sequence[Cell]) -> dict[str, str]:
+    """Name cells by model, n and the workload values that vary, by cell id."""
     work = {cell.cell_id: _work_texts(cell) for cell in cells}
     varying = [len({*texts} - {""}) > 1 for texts in zip(*work.values(), strict=True)]
     return {
         cell.cell_id: ", ".join(
             [
                 f"{cell.model.name} n={cell.model.shape.seq_len}",
-                *([added[cell.cell_id]] if cell.cell_id in added else []),
                 *(text for text, varies in zip(work[cell.cell_id], varying, strict=True) if varies and text),
             ]
         )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from bench.pooling import planned_data_tokens
@@ -52,7 +53,7 @@ def num_contrasts(plan: Plan) -> dict[str, int]:
     """Return how many ratios of times are decided together with each cell's, by cell id.
 
     They are those of one length, budget, workload and engine: all pairs of the models of a plain run, and of a part with variants each
-    variant against its baseline.
+    variant against its baseline, and the other pairs that the question predicts.
     """
     found: dict[str, int] = {}
     budgets = {planned.cell.cell_id: planned.sizing.budget for planned in plan.cells}
@@ -65,7 +66,8 @@ def num_contrasts(plan: Plan) -> dict[str, int]:
                 found |= dict.fromkeys(family, max(1, math.comb(len(family), 2)))
     for part in plan.parts:
         if part.arms and part.baseline:
-            found |= _against_baseline(part, plan)
+            predicted = _predicted(part, plan)
+            found |= {cell_id: num + predicted.get(cell_id, 0) for cell_id, num in _against_baseline(part, plan).items()}
     return found
 
 
@@ -76,6 +78,26 @@ def _against_baseline(part: Part, plan: Plan) -> dict[str, int]:
     for cell_id in part.cells:
         places.setdefault((cells[cell_id].model.shape.seq_len, _work(cells[cell_id])), set()).add(cell_id)
     return {cell_id: max(1, len(place) - 1) for place in places.values() for cell_id in place}
+
+
+def _predicted(part: Part, plan: Plan) -> dict[str, int]:
+    """Return the number of predicted pairs without the baseline at each of a part's places, by cell id."""
+    devices = {"", *(planned.cell.workload.device for planned in plan.cells)}
+    asked = {
+        (p.arm, p.against) for p in (plan.question.predictions if plan.question else ()) if p.part == part.name and p.device in devices
+    }
+    pairs = {pair for pair in asked if pair[1] not in ("", part.baseline)}
+    cells = {planned.cell.cell_id: planned.cell for planned in plan.cells}
+    arms: dict[tuple[object, ...], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for arm in part.arms:
+        for cell_id in arm.cells:
+            arms[cells[cell_id].model.shape.seq_len, _work(cells[cell_id])][arm.name].append(cell_id)
+    return {
+        cell_id: sum(first in place and second in place for first, second in pairs)
+        for place in arms.values()
+        for members in place.values()
+        for cell_id in members
+    }
 
 
 def _comparisons(plan: Plan) -> dict[str, str]:

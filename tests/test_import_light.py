@@ -23,7 +23,6 @@ LIGHT_MODULES = (
     "bench.files",
     "bench.timing_groups",
     "bench.intervals",
-    "bench.same_size",
     "bench.needs",
     "bench.training.weight_maps",
     "bench.planning.request",

@@ -46,7 +46,6 @@ from bench.intervals import LEVEL, Interval, joint_level
 from bench.numbers import is_empty
 from bench.questions import EQUAL, HIGHER, MEASURES, Prediction
 from bench.reading.timings import Timings, ratio_of
-from bench.same_size import is_one_width
 from bench.spec import MEASURED
 
 COUNTED = ("params", "flops", "memory", "activation_bytes", "train_flops")
@@ -59,7 +58,6 @@ MARGIN = 0.02
 MIN_CLAIM_ROUNDS = 5
 FIRST, SECOND = "gmlp", "vit"
 SHAPE_ONLY = "Not judged: the shape is fixed, so sizes match at the shortest length only."
-WIDTH_ONLY = "Not judged: widths match, sizes do not."
 SPEED_WORDS = {SUPPORTED: "faster", REFUTED: "slower", UNDECIDED: "not significantly different"}
 Row = Mapping[str, Any]
 
@@ -541,8 +539,7 @@ def judge_speed(claim: Claim, evidence: Evidence) -> list[Verdict]:
         for n, _, _, gap in by_length:
             if gap:
                 gaps.setdefault(gap, []).append(str(n))
-        policy = str(scope.get("match", ""))
-        unmatched = SHAPE_ONLY if policy == "shape" else (WIDTH_ONLY if is_one_width(policy) else "")
+        unmatched = SHAPE_ONLY if scope.get("match") == "shape" else ""
         answer = UNDECIDED if unmatched else answer_to_all([given for _, given, _, _ in by_length])
         shown = next(((n, ratio) for n, given, ratio, _ in reversed(by_length) if ratio and (unmatched or given == answer)), None)
         texts = [unmatched, f"gMLP is {where}." if where else "", *(f"At n = {', '.join(there)}: {gap}" for gap, there in gaps.items())]

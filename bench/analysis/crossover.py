@@ -259,7 +259,7 @@ def measured_pairs(shaped: Sequence[Series], timings: Timings) -> list[PairCross
             samples = _paired_times(pair, timings) if measure.timed else [samples_of(series, measure, timings) for series in pair]
             if not any(part.empty for part in samples):
                 names = (label_of(pair[0].keys), label_of(pair[1].keys))
-                crossovers = measured_crossovers(samples[0], samples[1], names, exact=measure.exact)
+                crossovers = measured_crossovers(samples[0], samples[1], names, exact=not measure.timed)
                 found.append(PairCrossing(first=names[0], second=names[1], scope=pair[0].keys, measure=measure, found=crossovers))
     return found
 

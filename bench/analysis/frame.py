@@ -21,7 +21,6 @@ from bench.intervals import Interval, signed_ranks
 from bench.numbers import count
 from bench.reading.roofline import COLUMNS as ROOFLINE
 from bench.reading.timings import Timings
-from bench.same_size import is_one_width
 from bench.spec import AUTO, EXPLICIT, MEASURED, NO_ATTENTION, Part
 
 WORK_KEYS = ("device", "phase", "engine", "dtype", "batching", "task", "recipe")
@@ -90,7 +89,7 @@ def prepare(rows: pandas.DataFrame, parts: Sequence[Part] = ()) -> pandas.DataFr
     Added columns:
     `label`: the model, with the attention kernel, requested and recorded, if several were requested. A model whose name has
     options or several words, and that is one variant of the question, has the variant's name (see `variant_names`).
-    `size`: the budget, with the matching policy if several are used; else the one-width policy or `own size`.
+    `size`: the budget, with the matching policy if several are used; else `own size`.
     `batching`: the batch size, or how the batch follows n.
     `variant`: the arms of the plan that the cell belongs to.
 
@@ -236,7 +235,7 @@ def _variants(frame: pandas.DataFrame, parts: Sequence[Part]) -> list[str]:
 
 def _size(budget: float, match: str, several: bool) -> str:
     if pandas.isna(budget):
-        return match if is_one_width(match) else "own size"
+        return "own size"
     return f"budget {count(budget)}" + (f", match {match}" if several else "")
 
 
@@ -327,8 +326,6 @@ def by_part(rows: pandas.DataFrame, parts: Sequence[Part]) -> pandas.DataFrame:
     found = []
     for part in parts:
         members = rows[rows["cell_id"].isin(part.cells)]
-        if is_one_width(part.match):  # models of one width belong together, even if some also meet a budget
-            members = members.assign(budget=None)
         found.append(members.assign(match=part.match, batching=part.batching or _batch_texts(members)))
     whole = pandas.concat(found) if found else rows
     return whole.drop_duplicates(["cell_id", "match", "batching"]).reset_index(drop=True)

@@ -32,7 +32,6 @@ from bench.spec import NO_ATTENTION, Plan, PlannedCell
 from models.layers.cost import ZERO
 
 MIN_LENGTHS = 4
-ONCE = "Measured once per configuration: local exponents need several rounds."
 TOLERANCE = 0.005
 """The largest relative distance of a count from its polynomial."""
 MIN_COUNTS = 4
@@ -126,8 +125,7 @@ class GrowthMeasure:
 
     `column`: the column of the table.
     `divisor`: the column to divide by, if any.
-    `timed`: measured in every round.
-    `exact`: if not timed, whether the quantity is a count.
+    `timed`: measured in every round; else a count.
     `per_workload`: whether it depends on the workload as well as the model.
     """
 
@@ -136,17 +134,15 @@ class GrowthMeasure:
     column: str
     divisor: str = ""
     timed: bool = False
-    exact: bool = True
     per_workload: bool = True
 
 
-LATENCY = GrowthMeasure(name="time per sample", unit="ms", column="latency_ms", divisor="batch_size", timed=True, exact=False)
+LATENCY = GrowthMeasure(name="time per sample", unit="ms", column="latency_ms", divisor="batch_size", timed=True)
 ACTIVATIONS = GrowthMeasure(name="activations per sample", unit="bytes", column="activation_bytes", divisor="batch_size")
 PEAK = GrowthMeasure(name="peak memory", unit="bytes", column="peak_memory_bytes")
 WEIGHTS = GrowthMeasure(name="weights", unit="bytes", column="weight_bytes", per_workload=False)
-ENERGY = GrowthMeasure(name="energy per sample", unit="J", column="energy_j", divisor="batch_size", exact=False)
 FLOPS = GrowthMeasure(name="FLOPs per sample", unit="FLOPs", column="flops", per_workload=False)
-GROWTH_MEASURES = (LATENCY, ACTIVATIONS, PEAK, WEIGHTS, ENERGY, FLOPS)
+GROWTH_MEASURES = (LATENCY, ACTIVATIONS, PEAK, WEIGHTS, FLOPS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,14 +217,12 @@ def _growth(series: Series, measure: GrowthMeasure, timings: Timings) -> Growth 
     samples = samples_of(series, measure, timings)
     if samples["n"].nunique() < 3:
         return None
-    if not (measure.exact or measure.timed):
-        return Growth(series=series, measure=measure, counted=None, exponents=LocalExponents(refused=ONCE), twins=())
     return Growth(
         series=series,
         measure=measure,
-        counted=polynomial_of(samples) if measure.exact else None,
-        exponents=local_exponents(samples, exact=measure.exact),
-        twins=twin_ratios(samples, exact=measure.exact),
+        counted=polynomial_of(samples) if not measure.timed else None,
+        exponents=local_exponents(samples, exact=not measure.timed),
+        twins=twin_ratios(samples, exact=not measure.timed),
     )
 
 

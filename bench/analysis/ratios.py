@@ -14,13 +14,12 @@ from bench.analysis.frame import FUSED, Scope, is_subject, mixes_all, row_values
 from bench.intervals import LEVEL, Interval, joint_level, signed_ranks
 from bench.reading.table import NOT_ATTENTION, attention_rank
 from bench.reading.timings import Timings
-from bench.same_size import is_one_width
 from bench.spec import EXPLICIT, NO_MATCH
 
 COLUMNS = ("cell_id", "label", "latency_ms", "latency_low_ms", "latency_high_ms", "latency_stable")
 MAX_ROUNDS = 1000
 """The largest number of rounds that `rounds_needed` considers."""
-FIXED_SHAPE, SAME_WIDTH, SAME_PARAMETERS = "fixed shape", "same width", "same parameters"
+FIXED_SHAPE, SAME_PARAMETERS = "fixed shape", "same parameters"
 VARIANT = re.compile(r"-(\w+)")
 """The size of a published model, as in `gmlp-s` and `deit-s`; only equal sizes are compared."""
 
@@ -113,7 +112,7 @@ def fastest_first(rows: pandas.DataFrame, keys: Sequence[str], timings: Timings)
 def rank_latency(groups: Sequence[Group], timings: Timings, contrasts: Mapping[str, int], margin: float = 0.03) -> list[Ranking]:
     """Compare the fastest model of each group with the others.
 
-    Decisions hold together for the `contrasts` of a cell (`bench.reading.families.family_sizes`).
+    Decisions hold together for the `contrasts` of a cell (`bench.timing_groups.num_contrasts`).
 
     If rounds cannot be paired the ratio is a ratio of medians. A difference is then shown if the two 95 % intervals do not overlap and both
     cells are stable. Stability matters because instability mostly affects whole rounds, and only pairing cancels it.
@@ -264,7 +263,7 @@ class RelativeTimes:
 
     @property
     def matching(self) -> str:
-        """`FIXED_SHAPE`, `SAME_WIDTH`, `SAME_PARAMETERS` or "" for other policies."""
+        """`FIXED_SHAPE`, `SAME_PARAMETERS` or "" for other policies."""
         return matching_of(self.scope)
 
 
@@ -279,7 +278,7 @@ class ComparedScope:
 def compared_scopes(frame: pandas.DataFrame, places: Mapping[str, int]) -> list[ComparedScope]:
     """Return the primary scope, then the one at the other matching.
 
-    It is same parameters if the primary scope has one shape or width, and the other way round.
+    It is same parameters if the primary scope has one shape, and the other way round.
     """
     found = [ComparedScope(scope=scope, rows=rows) for scope in scopes_of(frame, "latency_ms", places) if (rows := _pairs(scope))]
     return [*found[:1], *[one for one in found if _complements(one.scope, found[0].scope)][:1]]
@@ -288,15 +287,14 @@ def compared_scopes(frame: pandas.DataFrame, places: Mapping[str, int]) -> list[
 def relative_times(compared: Sequence[ComparedScope], timings: Timings, contrasts: Mapping[str, int], margin: float) -> list[RelativeTimes]:
     """Return the times of each scope, relative to attention.
 
-    Intervals hold together for the `contrasts` of a cell (`bench.reading.families.family_sizes`).
+    Intervals hold together for the `contrasts` of a cell (`bench.timing_groups.num_contrasts`).
     """
     return [_relative(one, timings, contrasts, margin) for one in compared]
 
 
 def matching_of(scope: Scope) -> str:
-    """Return `FIXED_SHAPE`, `SAME_WIDTH`, `SAME_PARAMETERS` or "" for other policies."""
-    match = str(scope.keys["match"])
-    return SAME_WIDTH if is_one_width(match) else {"params": SAME_PARAMETERS, "shape": FIXED_SHAPE}.get(match, "")
+    """Return `FIXED_SHAPE`, `SAME_PARAMETERS` or "" for other policies."""
+    return {"params": SAME_PARAMETERS, "shape": FIXED_SHAPE}.get(str(scope.keys["match"]), "")
 
 
 def main_rows(rows: pandas.DataFrame) -> pandas.DataFrame:
@@ -333,8 +331,7 @@ def is_fused(rows: Iterable[Mapping[str, Any]]) -> bool:
 
 def _complements(scope: Scope, primary: Scope) -> bool:
     same_work = all(scope.keys[key] == primary.keys[key] for key in ("phase", "engine", "dtype", "device"))
-    matchings = {matching_of(scope), matching_of(primary)}
-    return same_work and matchings in ({SAME_PARAMETERS, FIXED_SHAPE}, {SAME_PARAMETERS, SAME_WIDTH})
+    return same_work and {matching_of(scope), matching_of(primary)} == {SAME_PARAMETERS, FIXED_SHAPE}
 
 
 def _variant(row: Mapping[str, Any]) -> str:

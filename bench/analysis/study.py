@@ -32,17 +32,15 @@ from bench.analysis.ratios import (
     rank_latency,
     relative_times,
 )
-from bench.analysis.roofline import limits
 from bench.analysis.trust import Finding, findings
 from bench.planning.jobs import expected_jobs
 from bench.questions import Prediction
-from bench.reading.families import family_sizes
 from bench.reading.merge import merge_runs, rows_of_runs
 from bench.reading.store import StoredRun
 from bench.reading.table import SeedScores, control_of, is_extended, item_scores_of, times_of, trainings_of
 from bench.reading.timings import Timings
 from bench.spec import MEASURED, Plan, Record
-from bench.timing_groups import compared_lengths
+from bench.timing_groups import compared_lengths, num_contrasts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +131,7 @@ class Study:
     @functools.cached_property
     def _contrasts(self) -> Mapping[str, int]:
         """How many ratios of times are decided together with each cell's."""
-        return family_sizes(self.plan)
+        return num_contrasts(self.plan)
 
     @functools.cached_property
     def _compared_scopes(self) -> Sequence[ComparedScope]:
@@ -192,11 +190,6 @@ class Study:
     def flops_growth(self) -> Sequence[FlopsGrowth]:
         """How the FLOPs of `growth_rows` grow."""
         return flops_growth(self.growth_rows, self.quadratic_home)
-
-    @functools.cached_property
-    def limits(self) -> pandas.DataFrame:
-        """The rows with a roofline share, and their limits."""
-        return limits(self.frame)
 
     @functools.cached_property
     def predictions(self) -> Sequence[Prediction]:

@@ -27,7 +27,7 @@ MIN_MINUTES = 0.5
 MIN_CLOSING_S, MAX_CLOSING_S, CLOSING_SHARE = 5.0, 15.0, 0.05
 PLAN_HELP = "Run a plan.json, or the plan of a run folder, on this machine."
 ADDRESS_HELP = "Address of the Ray cluster, on ray (default: RAY_ADDRESS, or this machine)."
-RETRY_HELP = "Repeat failed jobs, corrupt records, or unstable latencies (as many rounds again)."
+RETRY_HELP = "Repeat failed jobs, or corrupt records."
 CHECKPOINTS_HELP = "Folder for unfinished trainings, if they are too large for the run's own."
 MINUTES_HELP = (
     "Time for this command: no job starts that would not end in time, parts of a question run in turn, and the same command goes on."

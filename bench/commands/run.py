@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from bench.analysis.trust import Finding
     from bench.progress import Progress
     from bench.running.runner import RunResult
-    from bench.spec import Job, Part, Record
+    from bench.spec import Job
 
-    ShowsProgress = Callable[[Sequence[Job], Sequence[Record], str, Sequence[Part]], AbstractContextManager[Progress]]
+    ShowsProgress = Callable[[Sequence[Job], str], AbstractContextManager[Progress]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +141,7 @@ def carry_out(plan: Plan, options: Options, show_progress: ShowsProgress, say: S
         raise RequestError("`checkpoints` needs the metric accuracy", "add accuracy to `metrics`, or leave `checkpoints` out")
     note_untrained(plan, say)
     require_data_of(plan)
-    ahead = jobs_to_run(plan, folder, records, options.retry)
+    ahead = jobs_to_run(plan, records, options.retry)
     resumes = holds_records(folder)
     if resumes:
         say(f"{folder}: {f'continuing; jobs left: {len(ahead)}' if ahead else 'nothing left to measure'}")
@@ -149,7 +149,7 @@ def carry_out(plan: Plan, options: Options, show_progress: ShowsProgress, say: S
     before = records.read(skip_corrupt=CORRUPTED in options.retry)
     if ahead:
         _require_time(plan, ahead, options)
-    with show_progress(ahead, before, opening, plan.parts) as progress, Stop(console.notice, ends_at=options.ends_at) as stop:
+    with show_progress(ahead, opening) as progress, Stop(console.notice, ends_at=options.ends_at) as stop:
         result = execute(
             plan,
             folder,
@@ -164,7 +164,7 @@ def carry_out(plan: Plan, options: Options, show_progress: ShowsProgress, say: S
         raise Stopped(folder)
     if result.complete or stop.requested:
         return _written(result, has_time=options.left_s > REPORT_S, say=say)
-    num_left = len(jobs_to_run(plan, folder, records))
+    num_left = len(jobs_to_run(plan, records))
     is_stuck = num_left and len(records.read()) == len(before)
     advice = "none of them fits; give it more --minutes" if is_stuck else "the same command goes on"
     say(f"time is up, after {options.minutes:g} min; jobs left: {num_left}; {advice}")

@@ -1,7 +1,6 @@
 """Time one callable in one process. Imports no torch.
 
-`time_call` warms up and samples until the median is known; `BurstTimer` times one burst whenever asked. A
-CPU is timed by the wall clock, a GPU by CUDA events and the wall clock.
+`BurstTimer` times one burst whenever asked. A CPU is timed by the wall clock, a GPU by CUDA events and the wall clock.
 """
 
 from __future__ import annotations
@@ -13,39 +12,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from bench.intervals import median_interval
 from bench.measure.allocator import FAULT_S, fault_counter
 from bench.measure.engines import EAGER
 from bench.spec import Workload
 
-MAX_INNER_LOOP = 100_000
 WARMUP_S = {"cpu": 0.04, "cuda": 0.3}
 """Time of the calls before the first sample; on a GPU it takes as long to leave its idle clocks."""
 MAX_DISCARDED = 2
 """Bursts of one process that may be discarded because they took memory from the system."""
 MAX_FAULT_SHARE = 0.01
 """Largest part of such a burst for page faults."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rules:
-    """When to stop warming up and sampling.
-
-    `sample_s`: time for sampling; up to `patience` times as long if `min_samples` requires it.
-    `precision`: relative half-width of the median's interval at which sampling stops.
-    `timer_share`: largest part of a sample spent on reading the timer.
-    `warmup_s`: time of the calls before the first sample.
-    `min_warmup_calls`: calls after the first, whatever they take: two where the first call only compiles or allocates.
-    """
-
-    sample_s: float = 1.0
-    precision: float = 0.01
-    timer_share: float = 0.001
-    min_samples: int = 7
-    patience: float = 4.0
-    max_samples: int = 1000
-    warmup_s: float = 0.04
-    min_warmup_calls: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,26 +88,6 @@ class WallStopwatch:
         return Sample(wall_s=(clock() - start) / inner_loop)
 
 
-def time_call(call: Callable[[], object], stopwatch: Stopwatch, rules: Rules = Rules()) -> Timing:
-    """Time `call`: first call, warm-up, calibration, then samples.
-
-    The first call is reported separately. Sampling ends when the median's interval is narrow enough, or when the time or the
-    number of samples is used up.
-    """
-    warm = warm_up(call, stopwatch, rules)
-    timer = BurstTimer(call, stopwatch, uncounted=0, counted=_calibrate(warm.call_s, stopwatch.overhead_s, rules))
-    taken: list[float] = []
-    spent = 0.0
-    while len(taken) < rules.max_samples:
-        taken.append(timer.burst())
-        spent += taken[-1] * timer.counted
-        if len(taken) < rules.min_samples and spent < rules.patience * rules.sample_s:
-            continue
-        if spent >= rules.sample_s or _is_precise(taken, rules.precision):
-            break
-    return timer.timing(warm)
-
-
 @dataclass(frozen=True, kw_only=True)
 class WarmUp:
     """The result of warming up.
@@ -145,10 +101,11 @@ class WarmUp:
     call_s: float
 
 
-def warm_up(call: Callable[[], object], stopwatch: Stopwatch, rules: Rules) -> WarmUp:
-    """Call for `warmup_s` seconds, the first call included, and at least `min_warmup_calls` times after it."""
+def warm_up(call: Callable[[], object], stopwatch: Stopwatch, work: Workload) -> WarmUp:
+    """Call for `WARMUP_S` seconds, the first call included, and once more where the first one compiles or allocates gradients and state."""
     taken = [stopwatch.sample(call, 1).wall_s]
-    while sum(taken) < rules.warmup_s or len(taken) <= rules.min_warmup_calls:
+    is_plain = work.phase == "infer" and work.engine == EAGER
+    while sum(taken) < WARMUP_S[work.device] or (len(taken) == 1 and not is_plain):
         taken.append(stopwatch.sample(call, 1).wall_s)
     return WarmUp(first_call_s=taken[0], calls=len(taken) - 1, call_s=taken[-1])
 
@@ -225,22 +182,6 @@ class BurstTimer:
         )
 
 
-def _calibrate(call_s: float, overhead_s: float, rules: Rules) -> int:
-    """Return the calls per sample that keep the timer's share within `timer_share`."""
-    wanted = overhead_s / rules.timer_share
-    return max(1, min(MAX_INNER_LOOP, -int(-wanted // max(call_s, 1e-9))))
-
-
-def _is_precise(values: list[float], precision: float) -> bool:
-    if len(values) > 16 and len(values) % 8:
-        return False  # sorting after every sample would cost too much
-    interval = median_interval(values)
-    if interval is None:
-        return False
-    low, high = interval
-    return (high - low) / 2 <= precision * statistics.median(values)
-
-
 def _clock_gaps(clock: Callable[[], float], num: int) -> list[float]:
     reads = [clock() for _ in range(num)]
     return [after - before for before, after in itertools.pairwise(reads)]
@@ -278,15 +219,6 @@ class CudaStopwatch:
 
 def stopwatch_for(device: str) -> Stopwatch:
     return CudaStopwatch() if device == "cuda" else WallStopwatch()
-
-
-def rules_of(work: Workload, sample_s: float) -> Rules:
-    """Return the rules for one step.
-
-    Two calls come before the first sample where the first one compiles, or allocates gradients and the optimizer's state.
-    """
-    is_plain = work.phase == "infer" and work.engine == EAGER
-    return Rules(sample_s=sample_s, warmup_s=WARMUP_S[work.device], min_warmup_calls=0 if is_plain else 1)
 
 
 def _nothing() -> None:

@@ -94,7 +94,7 @@ def take_turns(job: Job) -> Generator[None, bool, Measurement]:
     up CUDA takes seconds, but each warms up alone. For False, returns the timings and the kernels that really ran.
     """
     from bench.measure.step import attention_backend, build_step
-    from bench.measure.timer import BurstTimer, rules_of, stopwatch_for, warm_up
+    from bench.measure.timer import BurstTimer, stopwatch_for, warm_up
 
     work = job.cell.workload
     on_cuda = work.device == "cuda"
@@ -104,7 +104,7 @@ def take_turns(job: Job) -> Generator[None, bool, Measurement]:
     if on_cuda:
         yield
     with attention_backend(work.attention):
-        warm = warm_up(step.call, stopwatch, rules_of(work, job.settings.sample_s))
+        warm = warm_up(step.call, stopwatch, work)
     readings: gpu_monitor.Readings = []
     with gpu_monitor.gpu_reader(readings) if on_cuda else contextlib.nullcontext(lambda: None) as watch:
         uncounted = uncounted_calls(work.device, warm.call_s)

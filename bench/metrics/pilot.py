@@ -33,7 +33,7 @@ def measure(job: Job) -> Measurement:
     """Warm up the step as for a round, and time a few bursts."""
     from bench.measure.engines import hides_operators
     from bench.measure.step import attention_backend, build_step
-    from bench.measure.timer import BurstTimer, rules_of, stopwatch_for, warm_up
+    from bench.measure.timer import BurstTimer, stopwatch_for, warm_up
 
     work = job.cell.workload
     rss_before, available = status_bytes("VmRSS") or 0, available_bytes(work.device)
@@ -42,7 +42,7 @@ def measure(job: Job) -> Measurement:
     began, stopwatch = time.perf_counter(), stopwatch_for(work.device)
     with attention_backend(work.attention):
         step = build_step(job.cell, seed=job.settings.seed)
-        warm = warm_up(step.call, stopwatch, rules_of(work, job.settings.sample_s))
+        warm = warm_up(step.call, stopwatch, work)
         setup_s = time.perf_counter() - began
         timer = BurstTimer(step.call, stopwatch, uncounted=0, counted=calls_of_burst(work.device, warm.call_s))
         bursts = [timer.burst()]

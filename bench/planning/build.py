@@ -15,10 +15,8 @@ from bench.measure.model import uses_attention
 from bench.planning.check import check_trainable, why_unsupported_mask, why_unsupported_workload
 from bench.planning.recipe import check_device, check_fits
 from bench.planning.request import ModelRequest, Request
-from bench.planning.same_width import same_width
 from bench.planning.sizing import SizedModel, resolve_models, sizing_of, suggested_flags
 from bench.questions import Question
-from bench.same_size import policy_of
 from bench.spec import (
     COMPARE,
     NO_ATTENTION,
@@ -69,21 +67,13 @@ class PartRequest:
 def build_plan(request: Request, *, settings: Settings, recipe: Recipe, device: str, name: str = "", command: str = "") -> Plan:
     """Build the plan of one request.
 
-    If matching gives very unequal shapes, the plan also has parts with the same models at one width (`bench.planning.same_width`).
     Raises RequestError if nothing in the request is feasible.
     """
-
-    def of(parts: Sequence[PartRequest]) -> Plan:
-        return build_plan_of_parts(parts, settings=settings, recipe=recipe, device=device, name=name, command=command)
-
-    asked = PartRequest(name=f"same {request.match}", arms={"": request})
-    plan = of([replace(asked, name="")])
+    parts = [PartRequest(arms={"": request})]
+    plan = build_plan_of_parts(parts, settings=settings, recipe=recipe, device=device, name=name, command=command)
     if request.attention != ("auto",) and all(planned.cell.workload.attention == NO_ATTENTION for planned in plan.cells):
         raise RequestError("`attention` needs a model with attention", "add vit to `models`, or leave `attention` out")
-    beside = same_width(request, plan.cells)
-    if not beside:
-        return plan
-    return of([asked, *(PartRequest(name=policy_of(width), match=policy_of(width), arms={"": wanted}) for width, wanted in beside.items())])
+    return plan
 
 
 def build_plan_of_parts(
@@ -245,7 +235,7 @@ def _same_as(twin: PlannedCell, planned: PlannedCell) -> Skipped:
 
 def _expand(sized: SizedModel, request: Request, recipe: Recipe, device: str) -> Iterator[PlannedCell]:
     """Yield a cell per supported workload of the request."""
-    own = request.own_recipe if request.task and request.trains and request.own_recipe != recipe else None
+    own = request.own_recipe if request.task and request.own_recipe != recipe else None
     attentions = _attentions(sized.model, request)
     sizing = sizing_of(sized)
     axes = itertools.product(request.phase, request.dtype, request.engine, request.batch_sizes_at(sized.model.shape.seq_len), attentions)
@@ -257,7 +247,7 @@ def _expand(sized: SizedModel, request: Request, recipe: Recipe, device: str) ->
             dtype=dtype,
             device=device,
             attention=attention,
-            task=request.task if request.trains else "",
+            task=request.task,
             recipe=own,
         )
         if not (why_unsupported_workload(workload) or why_unsupported_mask(sized.model, workload)):

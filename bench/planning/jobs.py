@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import itertools
 import random
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bench import catalog
@@ -39,8 +39,8 @@ from bench.spec import (
 from bench.tasks._info import info_of
 from bench.timing_groups import cell_groups, timed_cells
 
-FAILED, UNSTABLE, CORRUPTED = "failed", "unstable", "corrupt"
-RETRIES = (FAILED, UNSTABLE, CORRUPTED)
+FAILED, CORRUPTED = "failed", "corrupt"
+RETRIES = (FAILED, CORRUPTED)
 """Kinds of records that --retry measures again."""
 TIMED_OUT = "timed_out"
 NEVER_RETRIED = (TIMED_OUT, "out_of_memory")
@@ -356,18 +356,6 @@ def nominal_flops_per_s(device: str, dtype: str) -> float:
     On a CPU, it is the rate of one thread, whatever the dtype. On CUDA, it is a share of an H100's peak.
     """
     return CPU_FLOPS_PER_S if device == "cpu" else CUDA_SHARE * CUDA_PEAK_FLOPS_PER_S[dtype]
-
-
-def further_rounds(plan: Plan, records: Sequence[Record], cell_ids: Container[str]) -> list[Job]:
-    """Return another set of rounds for these cells' timing groups.
-
-    There are as many as planned, numbered after the existing ones. Members that timed out or ran out of memory are left out.
-    """
-    first = max((record.repeat for record in records if record.metric == LATENCY), default=-1) + 1
-    rounds = range(first, first + plan.settings.rounds)
-    excluded = _not_retryable(records)
-    found = [g for g in groups_of(plan, records) if any(member.cell.cell_id in cell_ids for member in g.members)]
-    return [j for repeat in rounds for j in _round(plan, (), found, repeat) if retry_key(j) not in excluded]
 
 
 def _rounds(plan: Plan, records: Sequence[Record] | None = None) -> list[Job]:

@@ -168,12 +168,10 @@ class Request:
 
     `typed`: names of the fields that were given, even with their default.
     `own_recipe`: the training recipe of one part of a plan; None for the plan's.
-    `trains`: whether models are trained on the task; if not, they only have its inputs and outputs.
     """
 
     typed: frozenset[str] = frozenset()
     own_recipe: Recipe | None = None
-    trains: bool = True
 
     models: tuple[ModelRequest, ...] = flag((), MODELS_HELP, "LIST", several(parse_model), words=model_names)
     seq: tuple[int, ...] = flag((), SEQ_HELP, "LIST", several(whole_number(2)))

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from bench import catalog
 from bench.files import write_atomically, write_text
 from bench.intervals import CONTROL_LEVEL, LEVEL, joint_level
-from bench.reading.families import family_sizes
 from bench.reading.roofline import COLUMNS as ROOFLINE
 from bench.reading.roofline import roofline_of, step_flops
 from bench.reading.store import StoredRun, collector_off
@@ -40,7 +39,7 @@ from bench.spec import (
     is_trained,
     recipe_changes,
 )
-from bench.timing_groups import cell_groups, timed_cells
+from bench.timing_groups import cell_groups, num_contrasts, timed_cells
 
 IDENTITY = (
     "cell_id model family seq_len batch_size phase engine dtype device attention task recipe match sizing budget budget_error status reason quick "
@@ -156,7 +155,7 @@ def references_of(plan: Plan) -> dict[str, str]:
 
 
 def _ratios(run: StoredRun) -> dict[str, dict[str, Any]]:
-    timings, labels, contrasts = times_of(run), _labels(run.plan), family_sizes(run.plan)
+    timings, labels, contrasts = times_of(run), _labels(run.plan), num_contrasts(run.plan)
     return {
         cell_id: ratio_columns(cell_id, reference, labels[reference], timings, joint_level(LEVEL, contrasts.get(cell_id, 1)))
         for cell_id, reference in references_of(run.plan).items()

@@ -37,7 +37,6 @@ from bench.report.sections.method import counters, how_numbers_were_made, machin
 from bench.report.sections.pairs import pair_blocks
 from bench.report.sections.peers import peer_blocks
 from bench.report.sections.quadratic_terms import where_quadratic
-from bench.report.sections.roofline import limit_blocks
 from bench.report.sections.search import search_blocks
 from bench.report.sections.trained import weights_blocks
 from bench.report.sections.verdicts import claim_lines
@@ -86,7 +85,6 @@ def _page(study: Study) -> tuple[Section, ...]:
         "Pair by pair: who is faster": pair_blocks(study),
         "How cost grows with n": growth_blocks(study),
         "Where the n² terms are": where_quadratic(study),
-        "Distance from the device's limits": limit_blocks(study),
         "Accuracy at equal epochs, training FLOPs and time": equal_budget_blocks(study, drawn={figure.name for figure in figures}),
         "Learning-rate search": search_blocks(study),
         "Fitted curves": fits_blocks(study.records, study.plan),

@@ -25,12 +25,10 @@ from bench.planning.jobs import (
     FAILED,
     NEVER_RETRIED,
     TIMED_OUT,
-    UNSTABLE,
     batches,
     by_part,
     estimated_job_seconds,
     expected_jobs,
-    further_rounds,
     is_complete,
     missing_jobs,
     retry_key,
@@ -39,7 +37,6 @@ from bench.planning.timing import pilots_of
 from bench.planning.tuning import Search
 from bench.progress import Progress, listening, tell
 from bench.reading.store import RECORDS, RunRecords, StoredRun, read_run
-from bench.reading.table import rows_of
 from bench.running.calibrate import needs_short_ceilings, short_ceilings
 from bench.running.executors import DEFAULT_EXECUTOR, run_batch
 from bench.running.executors.process import limit_s
@@ -146,16 +143,13 @@ def untrainable(plan: Plan, records: Sequence[Record]) -> list[Cell]:
     return [cell for cell in cells if tried >= set(search.trial_ids(cell)) and search.of(cell).recipe is None]
 
 
-def jobs_to_run(plan: Plan, folder: Path, records: RunRecords, retry: Sequence[str] = ()) -> list[Job]:
-    """Return the known jobs that `execute` would run in a folder.
+def jobs_to_run(plan: Plan, records: RunRecords, retry: Sequence[str] = ()) -> list[Job]:
+    """Return the known jobs that `execute` would run.
 
     A new folder needs every job of the plan. `retry`: as in `execute`.
     """
     found = records.read(skip_corrupt=CORRUPTED in retry)
-    ahead = expected_jobs(plan, [record for record in found if not (FAILED in retry and is_failure(record))])
-    if UNSTABLE not in retry or ahead or not found:
-        return ahead
-    return _further_rounds(plan, read_run(folder, records))
+    return expected_jobs(plan, [record for record in found if not (FAILED in retry and is_failure(record))])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,8 +192,6 @@ class _Execution:
             else:
                 while queue := list(missing_jobs(self.plan, records)):
                     records += self._run_all(queue, records, runner)
-            if UNSTABLE in retry:
-                self._run_all(_further_rounds(self.plan, read_run(self.folder, self.writer.records)), records, runner)
 
     def _run_by_part(self, records: list[Record], runner: Any) -> None:
         """Run the parts of the plan one after the other, so that what the time allows is whole.
@@ -345,13 +337,6 @@ def _unit_of_work(job: Job) -> tuple[Any, ...]:
     if catalog.load("metrics", job.metric).REPEAT == ROUND:
         return (ROUND, job.repeat)
     return job.key
-
-
-def _further_rounds(plan: Plan, stored: StoredRun) -> list[Job]:
-    """Return another set of rounds for unstable cells' groups."""
-    rows = rows_of(stored)
-    unstable = set(rows.loc[rows["latency_stable"].eq(False), "cell_id"]) if "latency_stable" in rows else set()
-    return further_rounds(plan, stored.records, unstable) if unstable else []
 
 
 class _Estimates:

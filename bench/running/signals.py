@@ -24,18 +24,16 @@ class Stop:
     `requested`: a first signal has arrived.
     `urgent`: a second signal has arrived.
     `at_once`: while set, the first signal raises KeyboardInterrupt too.
-    `closing`: the answer is on the way, so the next signal raises nothing and clears this.
     `say`: called by the signal handler with a message for the user.
     `ends_at`: the value of `clock`, in seconds, at which every job must have ended; no limit by default.
 
-    Every signal after the first raises KeyboardInterrupt, except while closing and for a second hang-up. A signal that was ignored before (nohup, a
+    Every signal after the first raises KeyboardInterrupt, except a second hang-up. A signal that was ignored before (nohup, a
     background job of a shell) stays ignored. After a hang-up, output for the lost terminal is discarded.
     """
 
     def __init__(self, say: Callable[[str], None], *, ends_at: float = math.inf, clock: Callable[[], float] = time.monotonic) -> None:
         self.requested = False
         self.at_once = False
-        self.closing = False
         self.urgent = False
         self._say = say
         self._ends_at = ends_at
@@ -64,10 +62,6 @@ class Stop:
             _discard_output(self._terminals)
             if self.requested:  # the kernel and the shell both report a lost terminal
                 return
-        if self.closing:
-            self.closing, self.requested = False, True
-            self._say("answering; press Ctrl-C again to stop now")
-            return
         if self.requested:
             if not self.urgent:
                 self._say("stopping now")

@@ -10,7 +10,6 @@ import pytest
 
 from bench.analysis.growth import (
     ACTIVATIONS,
-    ENERGY,
     FLOPS,
     LATENCY,
     WEIGHTS,
@@ -106,15 +105,13 @@ def grown(*made: Made) -> list[Growth]:
 
 
 def test_times_and_counts_are_followed_each_by_its_rule() -> None:
-    """Energy has one window per cell, which gives no error to test a fit against."""
-    costs = {"flops": quadratic, "activation_bytes": linear, "weight_bytes": quadratic, "energy_j": quadratic}
+    costs = {"flops": quadratic, "activation_bytes": linear, "weight_bytes": quadratic}
     by_measure = {growth.measure: growth for growth in grown(Made(model="gmlp", costs=costs))}
     terms = {measure: growth.counted and growth.counted.c for measure, growth in by_measure.items()}
-    assert terms == {LATENCY: None, ACTIVATIONS: 0.0, WEIGHTS: pytest.approx(0.1), ENERGY: None, FLOPS: pytest.approx(0.1)}
+    assert terms == {LATENCY: None, ACTIVATIONS: 0.0, WEIGHTS: pytest.approx(0.1), FLOPS: pytest.approx(0.1)}
     steps = by_measure[LATENCY].exponents.exponents
     assert len(steps) == len(LENGTHS) - 1
     assert steps[-1].exponent.low > 1.5
-    assert "round" in by_measure[ENERGY].exponents.refused
 
 
 def test_what_the_workload_does_not_change_is_followed_once() -> None:

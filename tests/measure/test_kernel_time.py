@@ -10,7 +10,7 @@ import torch
 
 from bench.measure.engines.graph import record
 from bench.measure.kernel_time import kernel_seconds
-from bench.measure.timer import CudaStopwatch, rules_of, time_call
+from bench.measure.timer import CudaStopwatch, warm_up
 from bench.metrics import latency
 from bench.planning.request import Request
 from bench.planning.settings import settings_of
@@ -96,8 +96,7 @@ def test_a_gpu_warms_up_for_three_tenths_of_a_second(gpu: FakeGpu) -> None:
     def call() -> None:
         gpu.launch(Kernel(warm_s=1e-3, cold_s=1e-3))
 
-    timing = time_call(call, CudaStopwatch(), rules_of(Workload(device="cuda"), sample_s=1.0))
-    assert timing.warmup_calls * 1e-3 >= 0.29
+    assert warm_up(call, CudaStopwatch(), Workload(device="cuda")).calls * 1e-3 >= 0.29
 
 
 def test_a_cache_to_flush_is_a_gpus() -> None:

@@ -66,7 +66,7 @@ def test_on_a_gpu_a_step_is_built_then_warmed_up_and_watched_within_its_bursts_a
     monkeypatch.setattr(gpu_monitor, "gpu_reader", reader)
     monkeypatch.setattr(step, "build_step", lambda *_, **__: SimpleNamespace(call=lambda: log.append("call")))
     monkeypatch.setattr(timer, "stopwatch_for", lambda _: timer.WallStopwatch())
-    monkeypatch.setattr(timer, "rules_of", lambda *_: timer.Rules(sample_s=0.01))
+    monkeypatch.setitem(timer.WARMUP_S, "cuda", 0.001)
     monkeypatch.setattr(latency, "uncounted_calls", lambda *_: 2)
     monkeypatch.setattr(latency, "_measurement", lambda _job, _step, timing, _readings: timing)
     turns = latency.take_turns(dataclasses.replace(job("vit", "auto", device="cuda"), num_calls=3))

@@ -107,22 +107,6 @@ def test_references_of_an_ablation_take_no_part_and_are_named(make_data: MakeDat
     assert (f"References that do not mix all tokens are left out: {name}." in strip_of(asked).caption) == (mixer == "mean_pooling")
 
 
-@pytest.mark.parametrize(
-    ("budgets", "names"),
-    [((250_000, 1_000_000), ["Same width, width 250000", "Same width, width 1000000"]), ((250_000,), ["Same width"])],
-)
-def test_two_widths_at_one_length_are_two_rows_and_one_width_per_length_is_one(
-    budgets: tuple[int, ...], names: list[str], make_data: MakeData
-) -> None:
-    def give_widths(rows: pandas.DataFrame) -> None:
-        time_apart(rows)
-        widths = rows["budget"] if len(budgets) > 1 else rows["seq_len"]
-        rows["match"], rows["budget"] = [f"width {width}" for width in widths], math.nan
-
-    found = make_data(models=("gmlp", "vit"), budgets=budgets, metrics=("params", "latency"), change=give_widths)
-    assert texts(strip_of(found)) == dict.fromkeys(names, ["gMLP 1.20×"] * 3)
-
-
 EQUAL, OPEN, SLOWER = {"equal": True, "shown": False}, {"shown": False}, {"shown": True}
 
 

@@ -115,3 +115,12 @@ def test_the_same_records_twice_are_refused(answer: Answer, named: str) -> None:
 
 def test_a_folder_that_is_no_run_is_refused(answer: Answer) -> None:
     refused(answer("pool", run_on("zen 2"), "results/none"), "results/none")
+
+
+def test_a_page_of_other_runs_is_not_overwritten(answer: Answer) -> None:
+    first, second, third = run_on("zen 2"), run_on("zen 3"), run_on("zen 4")
+    assert answer("pool", first, second)[0] == 0
+    code, _, err = answer("pool", first, third)
+    assert code == 2
+    assert "has a page of other runs, such as zen-3" in err
+    assert answer("pool", first, second, third)[0] == 0  # one run more

@@ -1,4 +1,4 @@
-"""The trials of a search: a row per model, where its best rate lay, and a figure with a ring at it."""
+"""The trials of a search: a row per model, and where its best rate lay."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 
 from bench.analysis.study import Study
 from bench.planning.jobs import missing_jobs
-from bench.report.charts.style import figure_style
-from bench.report.document import FigureBlock, TableBlock
+from bench.report.document import TableBlock
 from bench.report.page import build_document
 from bench.report.sections.search import search_blocks, searched
+from bench.report.tables import Table
 from bench.spec import Outcome, Record
 from tests.fake_executor import recorded
 from tests.report.conftest import MakeData
@@ -34,45 +34,33 @@ def tuned_study(make_data: MakeData, score: Callable[[str, float], float | None]
     return dataclasses.replace(data, plan=plan, records=tuple(records))
 
 
-def blocks_of(study: Study) -> tuple[TableBlock, FigureBlock]:
-    with figure_style():
-        table, figure = search_blocks(study)
-    assert isinstance(table, TableBlock)
-    assert isinstance(figure, FigureBlock)
-    return table, figure
+def table_of(study: Study) -> Table:
+    (block,) = search_blocks(study)
+    assert isinstance(block, TableBlock)
+    return block.table
 
 
 def test_each_model_has_its_trials_and_the_place_of_its_best_rate(make_data: MakeData) -> None:
     best = {"gmlp": 0.1, "vit": 2e-3, "transformer": 2e-3}
     study = tuned_study(make_data, lambda family, rate: None if rate > 0.01 else 0.9 - abs(rate - best[family]))
-    table, figure = blocks_of(study)
-    rows = {row[0]: row for row in table.table.rows}
+    rows = {row[0]: row for row in table_of(study).rows}
     assert rows["gMLP"][2:6] == ("5 (1 failed)", "0.001 to 0.016", "0.008", "0.05")
     assert rows["gMLP"][-1] == "inside"
     assert rows["ViT"][2:5] == ("5", "0.001 to 0.004", "0.002")
-    rings = [line for line in figure.figure.axes[0].lines if line.get_fillstyle() == "none"]
-    assert sorted(float(ring.get_xdata()[0]) for ring in rings) == [0.002, 0.002, 0.008]  # type: ignore[index, arg-type]
 
 
 def test_a_winner_still_at_an_end_is_said_to_be_there(make_data: MakeData) -> None:
-    table, figure = blocks_of(tuned_study(make_data, lambda _, rate: rate))
-    assert {row[-1] for row in table.table.rows} == {"at the high end"}
-    assert figure.title == "All models learn best at a rate of 0.032"
+    assert {row[-1] for row in table_of(tuned_study(make_data, lambda _, rate: rate)).rows} == {"at the high end"}
 
 
 def test_a_search_under_way_names_no_winner(make_data: MakeData) -> None:
     study = tuned_study(make_data, lambda _, rate: 1 - rate, trials=2)
-    table, figure = blocks_of(study)
-    assert {row[-1] for row in table.table.rows} == {"not known yet"}
-    assert figure.title == "Learning rates tried so far"
+    assert {row[-1] for row in table_of(study).rows} == {"not known yet"}
     assert [each.best for each in searched(study)] == [None] * 3
 
 
-def test_a_search_in_which_all_diverged_has_a_table_alone(make_data: MakeData) -> None:
-    with figure_style():
-        (table,) = search_blocks(tuned_study(make_data, lambda *_: None))
-    assert isinstance(table, TableBlock)
-    assert {row[2] for row in table.table.rows} == {"6 (6 failed)"}
+def test_a_search_in_which_all_diverged_is_listed(make_data: MakeData) -> None:
+    assert {row[2] for row in table_of(tuned_study(make_data, lambda *_: None)).rows} == {"6 (6 failed)"}
 
 
 @pytest.mark.usefixtures("without_figures")

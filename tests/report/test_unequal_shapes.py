@@ -20,13 +20,6 @@ def test_a_width_under_half_of_the_others_and_weights_of_the_length_are_named() 
     )
 
 
-def test_models_that_were_timed_at_one_width_too_are_pointed_to() -> None:
-    matched = [("gmlp", 513, 16, 1000, 900, "params", "budget 1.6 M"), ("vit", 513, 144, 1000, 10, "params", "budget 1.6 M")]
-    beside = [(model, 513, 144, 2000, 10, "width 144", "width 144") for model in ("gmlp", "vit")]
-    (text,) = unequal_shapes(pandas.DataFrame([*matched, *beside], columns=COLUMNS))
-    assert text.endswith("depend on n (see width 144).")
-
-
 def test_a_model_whose_parameters_of_the_length_are_not_known_hides_no_others() -> None:
     assert "of gmlp's parameters" in said(("outside", 513, 144, 1000, None), ("gmlp", 513, 144, 1000, 900))
 

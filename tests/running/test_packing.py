@@ -181,7 +181,7 @@ def test_a_complete_run_is_packed_and_an_unfinished_one_is_not_and_goes_on_thoug
     assert not choose_folder(plan, folder, today).complete
     with RecordWriter(folder) as writer:
         writer.pack()
-    assert len(jobs_to_run(plan, folder, RunRecords(folder))) == 1
+    assert len(jobs_to_run(plan, RunRecords(folder))) == 1
     assert execute(plan, folder, Silent(), executor="inline").complete
     assert names(folder) == {"plan.json.xz", "records.jsonl.xz", "environment.json"}
     assert (content_of(folder / RECORDS) or b"").startswith(first)

@@ -11,7 +11,7 @@ import pytest
 
 from bench import cli
 from bench.analysis.study import num_missing
-from bench.planning.jobs import RETRIES, further_rounds, is_complete, jobs, missing_jobs
+from bench.planning.jobs import RETRIES, jobs, missing_jobs
 from bench.reading.store import read_records, read_run
 from bench.reading.table import rows_of
 from bench.running import runner
@@ -205,29 +205,6 @@ def test_failures_are_retried_beside_their_whole_group(machine: Machine, folder:
     assert mended.num_failed == 0
     of_batch = [record for record in mended.stored.records if record.key in {job.key for job in batch}]
     assert len({record.outcome.started_at for record in of_batch}) == 1
-
-
-def test_unsteady_cells_get_more_rounds_with_their_whole_group(machine: Machine, folder: Path) -> None:
-    plan = planned(seq="17,18")
-    machine.how = lambda job: measured(job, 1.0 + job.repeat * (model_of(job) == "vit" and job.cell.model.shape.seq_len == 17))
-    before = run(plan, folder).stored.records
-    machine.shape()
-    result = run(plan, folder, "unstable")
-    after = result.stored.records
-    assert {(batch[0].group[-2:], batch[0].repeat) for batch in machine.batches} == {("17", r) for r in range(ROUNDS, 2 * ROUNDS)}
-    assert {len({job.cell.cell_id for job in batch}) for batch in machine.batches} == {3}
-    assert after[: len(before)] == before
-    assert is_complete(plan, after)
-    assert rows_of(result.stored).groupby("seq_len")["num_rounds"].unique().tolist() == [[2 * ROUNDS], [ROUNDS]]
-
-
-def test_more_rounds_are_without_the_hopeless(machine: Machine, folder: Path) -> None:
-    plan = planned()
-    machine.how = ending("vit", "timed_out")
-    records = run(plan, folder).stored.records
-    found = further_rounds(plan, records, {plan.cells[0].cell.cell_id})
-    assert {job.repeat for job in found} == set(range(ROUNDS, 2 * ROUNDS))
-    assert {model_of(job) for job in found if not job.control} == {"gmlp", "transformer"}
 
 
 def test_a_pilot_without_memory_gives_its_row_that_status_and_leaves_the_group_to_the_others(machine: Machine, folder: Path) -> None:

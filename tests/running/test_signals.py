@@ -167,14 +167,3 @@ def test_a_training_stops_at_once() -> None:
             assert stop.requested
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def test_while_the_answer_is_on_the_way_the_next_signal_cuts_nothing() -> None:
-    said: list[str] = []
-    with Stop(said.append) as stop:
-        os.kill(os.getpid(), signal.SIGINT)
-        stop.closing = True
-        os.kill(os.getpid(), signal.SIGINT)
-        assert said[1:] == ["answering; press Ctrl-C again to stop now"]
-        with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)

@@ -97,6 +97,27 @@ def test_what_is_wrong_with_a_folder_is_named(folder: Path, tmp_path: Path) -> N
     assert refusal(f"images:{folder}").endswith(f"there is no folder {folder / 'test'}")
 
 
+def test_a_folder_of_classes_is_split_always_alike(tmp_path: Path) -> None:
+    for number in range(8):
+        save(tmp_path / f"pets/cat/{number}.png", (0, number, 0))
+    save(tmp_path / "pets/dog/a.png", (30, 0, 0))
+    save(tmp_path / "pets/dog/b.png", (60, 0, 0))
+    asked = f"images:{tmp_path / 'pets'}+split=0.25"
+    info, found, again = images.info(choose(asked)), load(asked), load(asked)
+    assert (info.num_train, info.num_test, info.num_classes) == (7, 3, 2)
+    assert (len(found.train.targets), found.test.targets.tolist()) == (7, [0, 0, 1])  # a quarter of eight, and one of two at least
+    assert found.test.inputs.equal(again.test.inputs)
+    seen = {tuple(item[:, 0, 0].tolist()) for split in (found.train, found.test) for item in split.inputs}
+    assert len(seen) == 10
+    save(tmp_path / "alone/cat/a.png", (0, 0, 0))
+    save(tmp_path / "alone/dog/a.png", (0, 0, 0))
+    assert "class cat of train has no images" in refusal(f"images:{tmp_path / 'alone'}+split=0.5")
+
+
+def test_a_folder_that_is_split_already_is_not_split_again(folder: Path) -> None:
+    assert "so it is split already" in refusal(f"images:{folder}+split=0.25")
+
+
 @pytest.mark.parametrize("kept", [0, 45])
 def test_a_file_that_is_no_image_is_named(folder: Path, kept: int) -> None:
     torn = folder / "train/cat/b.png"

@@ -13,9 +13,12 @@ from bench.analysis.study import Study
 from bench.report.document import Block, Paragraph, TableBlock
 from bench.report.sections.wording import spell_out_policy
 from bench.report.tables import Table
-from bench.same_size import MATCHED, UNEQUAL_BOUND, are_unequal, policy_of
 
 MAX_UNEQUAL = 2
+MATCHED = ("params", "flops")
+"""Policies that match cost."""
+UNEQUAL_BOUND = 0.5
+"""Shapes are very unequal if one model is narrower than this part of another's width, or more of its parameters depend on n."""
 
 
 def pair_blocks(study: Study) -> tuple[Block, ...]:
@@ -38,7 +41,7 @@ def unequal_shapes(frame: pandas.DataFrame) -> list[str]:
         if len(members) < 2:
             continue
         shares = (members["params_seq"] / members["params"]).fillna(0.0)
-        if not are_unequal(list(members["width"]), list(shares)):
+        if members["width"].min() >= UNEQUAL_BOUND * members["width"].max() and shares.max() <= UNEQUAL_BOUND:
             continue
         narrow, wide = (members.loc[places] for places in (members["width"].idxmin(), members["width"].idxmax()))
         facts = [
@@ -49,17 +52,9 @@ def unequal_shapes(frame: pandas.DataFrame) -> list[str]:
             facts.insert(
                 0, f"{narrow['model']} has width {numbers.whole(narrow['width'])} and {wide['model']} {numbers.whole(wide['width'])}"
             )
-        found.append(f"at n = {numbers.whole(n)}, {', and '.join(facts)}{_pointer_to_one_width(frame, narrow, wide)}")
+        found.append(f"at n = {numbers.whole(n)}, {', and '.join(facts)} (for one width: --width {numbers.whole(wide['width'])})")
     more = f", and {len(found) - MAX_UNEQUAL} more" if len(found) > MAX_UNEQUAL else ""
     return [f"Models of equal cost have very different shapes: {'; '.join(found[:MAX_UNEQUAL])}{more}."] if found else []
-
-
-def _pointer_to_one_width(frame: pandas.DataFrame, narrow: pandas.Series, wide: pandas.Series) -> str:
-    """Point to the comparison at one width, unless widths are equal."""
-    if narrow["width"] == wide["width"]:
-        return ""
-    policy = policy_of(int(wide["width"]))
-    return f" (see {policy})" if policy in set(frame["match"]) else f" (for one width: --{policy})"
 
 
 def pair_table(rankings: Sequence[Ranking], keys: Sequence[str]) -> Table:

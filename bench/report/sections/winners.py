@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +20,6 @@ from bench.report.charts.style import role_of
 from bench.report.document import Block, Field, Strip
 from bench.report.sections.pairs import ratio_text
 from bench.report.sections.wording import join_names, size_note, spell_out_model
-from bench.same_size import is_one_width
 from bench.spec import NO_MATCH
 
 MAX_ROWS = 8
@@ -42,13 +40,10 @@ EXPLICIT = "explicit"
 SHORT = 10_000
 """Lengths and budgets from this on are abbreviated."""
 LENGTH = "n = "
-WIDTH = "width"
-"""All policies that give one width, as at one n each."""
-SAME = {"params": "same parameters", "shape": "fixed shape", WIDTH: "same width", "flops": "same FLOPs", "none": "sizes as given"}
+SAME = {"params": "same parameters", "shape": "fixed shape", "flops": "same FLOPs", "none": "sizes as given"}
 AT_SAME = {
     "params": "At equal parameters",
     "shape": "At fixed shape",
-    WIDTH: "At equal width",
     "flops": "At equal FLOPs",
     "none": "At the sizes as given",
 }
@@ -102,14 +97,9 @@ def conditions(study: Study) -> list[Condition]:
     found: dict[tuple[Any, ...], dict[float, Ranking]] = {}
     by_length = axis_of(study) == "n"
     rankings = [ranking for ranking in study.winners if ranking.others]
-    # of two budgets each may have its own width at one n; they are no single row then
-    widths = Counter((_work(ranking), ranking.group["seq_len"]) for ranking in rankings if is_one_width(sizes[ranking.group["size"]][0]))
-    one_row = max(widths.values(), default=0) <= 1
     for ranking in rankings:
         match, budget = sizes[ranking.group["size"]]
         place, x = (numbers.count(budget), ranking.group["seq_len"]) if by_length else ("", budget)
-        if is_one_width(match):
-            match, place = WIDTH, "" if one_row else match
         found.setdefault((match, place, _work(ranking)), {})[float(x)] = ranking
     made = [_condition(match, place, dict(work), members, study) for (match, place, work), members in _joined_budgets(found).items()]
     return sorted(made, key=lambda condition: condition.rank)

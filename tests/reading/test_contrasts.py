@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bench.analysis.study import study
-from bench.reading.families import family_sizes
 from bench.reading.store import read_run
+from bench.timing_groups import num_contrasts
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -16,7 +16,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 @pytest.mark.parametrize("run", ["2026-11-23_cpu_replicate-amd-epyc-25-1-1-avx2-e349ae", "2026-11-26_cpu_attention_cost"])
 def test_a_ratio_has_the_interval_of_its_effect(run: str) -> None:
     known = study(read_run(RESULTS / run))
-    sizes = family_sizes(known.plan)
+    sizes = num_contrasts(known.plan)
     effects = [effect for effect in known.effects if effect.measure.name == "latency_ms"]
     assert {effect.contrast.first: effect.num_comparisons for effect in effects} == {
         effect.contrast.first: sizes[effect.contrast.first] for effect in effects
