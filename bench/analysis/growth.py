@@ -267,6 +267,7 @@ def quadratic_home(plan: Plan) -> pandas.DataFrame:
 class FlopsGrowth:
     """How one model's FLOPs per sample grow over its lengths.
 
+    `model`: its label without the kernel of attention, which does not change its FLOPs.
     `shortest`, `longest`: its lengths.
     `times`: FLOPs at the longest over those at the shortest.
     `share`: of the FLOPs at the longest, those that grow as n^2; None if they were counted at one length.
@@ -301,13 +302,14 @@ def flops_growth(rows: pandas.DataFrame, homes: pandas.DataFrame) -> list[FlopsG
     home_of = {home["cell_id"]: home for home in homes.to_dict("records")}
     found = []
     for model, members in rows[rows["flops"] > 0].groupby("model", sort=False):
+        labels = {label for label in members["label"] if not label.startswith(f"{model} (")} or {model}
         first, last = members.iloc[members["place"].argmin()], members.iloc[members["place"].argmax()]
         if first["place"] == last["place"]:
             continue
         home = home_of.get(last["cell_id"])
         found.append(
             FlopsGrowth(
-                model=str(model),
+                model=str(min(labels)),
                 shortest=int(first["place"]),
                 longest=int(last["place"]),
                 times=float(last["flops"] / first["flops"]),

@@ -233,10 +233,12 @@ class RelativeLine:
     """The points of one model.
 
     `is_gmlp`: whether it is a gMLP.
+    `mixes_all`: whether a token may learn what any other holds.
     """
 
     label: str
     is_gmlp: bool
+    mixes_all: bool = True
     points: tuple[RelativePoint, ...]
 
     @property
@@ -360,6 +362,7 @@ def _relative(compared: ComparedScope, timings: Timings, contrasts: Mapping[str,
         RelativeLine(
             label=label,
             is_gmlp=is_subject(found[0][0], "gmlp"),
+            mixes_all=mixes_all(found[0][0]),
             points=tuple(_point(*pair, timings, margin, contrasts.get(str(pair[0]["cell_id"]), 1)) for pair in found),
         )
         for label, found in compared.rows.items()

@@ -58,8 +58,10 @@ def inline_svg(svg: bytes, name: str, label: str) -> str:
     root = _shortened(svg)
     for element in root.iter():
         for key, text in element.attrib.items():
-            if key in ("id", "href"):
-                element.attrib[key] = f"#{name}-{text[1:]}" if key == "href" else f"{name}-{text}"
+            if key == "id":
+                element.attrib[key] = f"{name}-{text}"
+            elif key == "href":  # of a shape in the same figure, or of an image, which is inside the link
+                element.attrib[key] = f"#{name}-{text[1:]}" if text.startswith("#") else text
             else:
                 element.attrib[key] = _replaced(text, THEME).replace("url(#", f"url(#{name}-")
     for attribute in ("width", "height"):

@@ -14,9 +14,10 @@ import pytest
 from matplotlib.colors import to_hex
 
 from bench.analysis.effects import PLACE_KEYS, Contrast, Effect
-from bench.analysis.study import Study
+from bench.analysis.study import Study, study
 from bench.intervals import Interval
 from bench.questions import MEASURES, OWN_SPREADS, Prediction, Question
+from bench.reading.store import read_run
 from bench.reading.timings import Timings
 from bench.report.charts.effects import MAX_ROWS, draw_effects, effects_title, largest, shown_effects
 from bench.report.charts.style import GREY, TEAL, figure_style
@@ -267,3 +268,15 @@ def test_perplexity_is_read_from_what_records_hold(make_data: MakeData) -> None:
     assert list(observed.seed_values["perplexity"]) == [cell.cell_id]
     assert observed.seed_values["perplexity"][cell.cell_id][0] == pytest.approx(math.exp(2.0))
     assert observed.data_ids == {cell.cell_id: "d"}
+
+
+def test_a_question_with_a_baseline_for_each_family_sets_none_against_anothers() -> None:
+    known = study(read_run(Path(__file__).parents[2] / "results/2026-11-25_cpu_precision"))
+    assert {(effect.contrast.arm, effect.contrast.against) for effect in shown_effects(known)} == {
+        (f"{family}, bf16", f"{family}, fp32") for family in ("gMLP", "ViT", "Transformer")
+    }
+    with figure_style():
+        figure = draw_effects(known)
+    assert figure is not None
+    written = {text.get_text() for axis in figure.figure.axes for text in axis.texts}
+    assert {"gMLP, bf16 / fp32", "ViT, bf16 / fp32", "Transformer, bf16 / fp32"} <= written

@@ -9,7 +9,8 @@ import numpy as np
 import pandas
 import pytest
 
-from bench.report.charts.growth import MAX_LINES, draw_growth, memory_text
+from bench.analysis.growth import FlopsGrowth
+from bench.report.charts.growth import MAX_LINES, draw_growth, growth_title, memory_text
 from bench.report.charts.style import GREY, figure_style
 from bench.report.document import FigureBlock
 from tests.report.conftest import MakeData
@@ -80,3 +81,21 @@ def test_the_caption_compares_memory_where_most_models_were_measured() -> None:
     rows = memory_rows({"gmlp": (4, 8, 20, 60), "vit (auto)": (4, 8, 10), "vit (math)": (4, 8, 180)})
     assert memory_text(rows) == "At n = 257 gMLP takes 2.0× fused attention's memory, explicit 18×"
     assert memory_text(rows[rows["label"] != "gmlp"]) == "At n = 257 explicit attention takes 18× fused attention's memory"
+
+
+def growing(model: str, share: float) -> FlopsGrowth:
+    return FlopsGrowth(
+        model=model, shortest=17, longest=257, times=16.0, share=share, has_weights=False, has_scores=True, attention=frozenset({"flash"})
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ([("vit+pool=mean", 0.25), ("transformer+pool=mean", 0.2)], "25.0 % of ViT's FLOPs and 20.0 % of Transformer's FLOPs"),
+        ([("vit+pool=mean", 0.25), ("vit+pool=cls", 0.2)], "25.0 % of ViT+pool=mean's FLOPs and 20.0 % of ViT+pool=cls's FLOPs"),
+        ([("vit", 0.25), ("transformer", 0.25), ("causal", 0.25)], "25.0 % of each model's FLOPs"),
+    ],
+)
+def test_the_title_names_models_by_what_tells_them_apart(found: list[tuple[str, float]], words: str) -> None:
+    assert growth_title([growing(*each) for each in found]) == f"At n = 257, n² is {words}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from bench.report.charts.style import figure_style
 from bench.report.document import Block, FigureBlock, Paragraph, TableBlock
+from bench.report.images import image_of, inline_svg
 from bench.report.sections import trained
 from bench.report.sections.trained import MAX_VIEWS, draw_mixing, mixing_views, weights_blocks
 from bench.spec import Outcome, Plan, PlannedCell, Record
@@ -213,3 +215,11 @@ def test_cells_that_share_a_training_share_the_figure_and_other_records_give_non
     assert weights_blocks(seeds[1:], plan) == ()
     failed = dataclasses.replace(seeds[0], outcome=dataclasses.replace(seeds[0].outcome, status="diverged"))
     assert mixing_views([failed], plan) == {}
+
+
+def test_a_page_holds_the_entries_of_its_heatmaps(section: tuple[Block, ...]) -> None:
+    """Until 2026-11-28 their links were rewritten like those to shapes of the same figure, and no heatmap was shown."""
+    page = inline_svg(image_of(figure_blocks(section)[0].figure), "mixing", "label")
+    links = re.findall(r'href="([^"]+)"', page)
+    assert sum(link.startswith("data:image/png;base64,") for link in links) >= 2
+    assert all(link.startswith(("#mixing-", "data:image/png;base64,")) for link in links)

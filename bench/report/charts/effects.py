@@ -5,6 +5,7 @@ In code a variant is an arm (`bench.spec.PlannedArm`).
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from bench.questions import EQUAL, Measure
 from bench.report.charts.forest import Row, draw_forest
 from bench.report.charts.style import GREY, TEAL, display_name
 from bench.report.document import FigureBlock
+from bench.report.sections.findings import asked_pairs
 from bench.report.sections.wording import effect_text, join_names
 from bench.spec import AUTO, NO_ATTENTION
 
@@ -36,15 +38,16 @@ def draw_effects(study: Study) -> FigureBlock | None:
     parts = [part.name for part in study.plan.parts]
     rows = sorted(largest(effects), key=lambda effect: (parts.index(effect.contrast.part), -effect.distance))
     several = len({effect.contrast.part for effect in rows}) > 1
+    in_pairs = _has_pairs(study, effects)
     return FigureBlock(
         name="effects",
         title=effects_title(effects),
         caption=_caption(study, effects, len(rows)),
         figure=draw_forest(
-            [_row(effect, several) for effect in rows],
+            [_row(effect, several, in_pairs) for effect in rows],
             neutral=effects[0].neutral,
             band=_margin(study, measure),
-            axis_label=f"{measure.title}, {measure.unit} to the baseline{' (points)' if measure.in_points else ''}",
+            axis_label=f"{measure.title}, {measure.unit}{'' if in_pairs else ' to the baseline'}{' (points)' if measure.in_points else ''}",
             tick_text=lambda value: f"{100 * value:g}" if measure.in_points else f"{value:g}",
         ),
     )
@@ -54,15 +57,18 @@ def shown_effects(study: Study) -> list[Effect]:
     """Choose one measure, and one place per part, by rule.
 
     The measure is the first quality, else the first cost; the place the longest n, at inference if the phase varies, then the smallest batch.
-    Where variants have several models, all of them are at that place.
+    Where variants have several models, all of them are at that place. Variants are set against their part's baseline, or against those that the
+    question's findings name.
     """
-    baselines = {part.name: part.baseline for part in study.plan.parts}
-    found = [effect for effect in study.effects if effect.contrast.against == baselines[effect.contrast.part]]
-    measured = {effect.measure.name for effect in found}
+    measured = {effect.measure.name for effect in study.effects}
     name = next((name for name in (*QUALITIES, *MEASURED_COSTS) if name in measured), "")
     chosen = []
-    for part in baselines:
-        members = [effect for effect in found if effect.contrast.part == part and effect.measure.name == name]
+    for part in study.plan.parts:
+        members = [effect for effect in study.effects if (effect.contrast.part, effect.measure.name) == (part.name, name)]
+        if asked := asked_pairs(study, part, name):
+            members = [effect for effect in members if (effect.contrast.arm, effect.contrast.against) in asked]
+        else:
+            members = [effect for effect in members if effect.contrast.against == part.baseline]
         if members:
             first = min((effect.contrast for effect in members), key=lambda contrast: _preference(contrast.seq_len, contrast.place))
             chosen += [effect for effect in members if _without_model(effect.contrast) == _without_model(first)]
@@ -110,10 +116,17 @@ def effects_title(effects: Sequence[Effect]) -> str:
     return f"{len(shown)} of {num} effects on {title} are significant, the largest of {variant_name(shown[0])} ({effect_text(shown[0])})"
 
 
-def _row(effect: Effect, several_parts: bool) -> Row:
+def _has_pairs(study: Study, effects: Sequence[Effect]) -> bool:
+    """Return whether some variant is set against another than its part's baseline, so that each row names both."""
+    baselines = {part.name: part.baseline for part in study.plan.parts}
+    return any(effect.contrast.against != baselines[effect.contrast.part] for effect in effects)
+
+
+def _row(effect: Effect, several_parts: bool, in_pairs: bool) -> Row:
     group = effect.contrast.part if several_parts else ""
+    against = f" / {_without_prefix(effect.contrast)}" if in_pairs else ""
     return Row(
-        label=variant_name(effect),
+        label=variant_name(effect) + against,
         interval=effect.estimate,
         color=TEAL if effect.shown else GREY,
         text=effect_text(effect).removesuffix(" points"),
@@ -121,9 +134,17 @@ def _row(effect: Effect, several_parts: bool) -> Row:
     )
 
 
+def _without_prefix(contrast: Contrast) -> str:
+    """Return what tells the other variant from this one: `fp32` of `gMLP, fp32`, beside `gMLP, bf16`."""
+    own, other = contrast.arm.split(", "), contrast.against.split(", ")
+    alike = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], zip(own, other, strict=False))))
+    return ", ".join(other[min(alike, len(other) - 1) :])
+
+
 def _caption(study: Study, effects: Sequence[Effect], num_rows: int) -> str:
     places = join_names(list(dict.fromkeys(filter(None, (place_text(_without_model(effect.contrast)) for effect in effects)))))
-    baselines = join_names(list(dict.fromkeys(effect.contrast.against for effect in effects)))
+    named = join_names(list(dict.fromkeys(effect.contrast.against for effect in effects)))
+    baselines = "the variant behind the stroke" if _has_pairs(study, effects) else named
     cut = f"; the {num_rows} largest of {len(effects)}" if num_rows < len(effects) else ""
     margin = _margin(study, effects[0].measure)
     by = f"{100 * margin:g} {'points' if effects[0].measure.in_points else '%'}"

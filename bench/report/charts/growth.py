@@ -15,7 +15,7 @@ from bench.analysis.growth import FlopsGrowth, gate_and_attention
 from bench.analysis.ratios import attentions, is_fused
 from bench.analysis.study import Study
 from bench.report.charts.lines import WIDTH, Line, draw_guide, draw_series, label_ends, panels
-from bench.report.charts.style import GREY, SeriesStyle, display_name, role_of, series_styles
+from bench.report.charts.style import GREY, METAFORMER, SeriesStyle, display_name, role_of, series_styles
 from bench.report.charts.ticks import bytes_axis, length_axis, log_value_axis
 from bench.report.document import FigureBlock
 from bench.report.sections.wording import LINEAR, POLICIES, QUADRATIC, join_names, times_text
@@ -110,7 +110,12 @@ def growth_title(found: Sequence[FlopsGrowth]) -> str:
     if not ordered[0].share:
         return f"At n = {longest} no model's FLOPs grow as {QUADRATIC}"
     shown = [growth for growth in gate_and_attention(known) or known[:MAX_NAMED] if growth.longest == longest]
-    texts = [f"{numbers.percent(growth.share)} of {display_name(growth.model)}'s FLOPs" for growth in shown]
+    shares = [numbers.percent(growth.share) for growth in shown]
+    if len(shown) > 1 and len(set(shares)) == 1:
+        return f"At n = {longest}, {QUADRATIC} is {shares[0]} of each model's FLOPs"
+    names = [growth.model if growth.model.startswith(METAFORMER) else growth.model.partition("+")[0] for growth in shown]
+    names = names if len(set(names)) == len(names) else [growth.model for growth in shown]
+    texts = [f"{share} of {display_name(name)}'s FLOPs" for share, name in zip(shares, names, strict=True)]
     return f"At n = {longest}, {QUADRATIC} is {join_names(texts)}"
 
 

@@ -124,9 +124,9 @@ def relative_title(found: Sequence[RelativeTimes], caveat: str) -> str:
 
 
 def _lowest_title(times: RelativeTimes, reference: str) -> str:
-    """Name the fastest of the models that are shown to be faster at the longest n."""
-    longest = max(point.n for line in _shown(times) for point in line.points)
-    points = [(point, line.label) for line in _shown(times) for point in line.points if point.n == longest]
+    """Name the fastest of the models that are shown to be faster at the longest n; those that do not mix all tokens are references."""
+    longest = max(point.n for line in times.lines for point in line.points)
+    points = [(point, line.label) for line in times.lines for point in line.points if point.n == longest and line.mixes_all]
     faster = [(point.ratio.estimate, label) for point, label in points if point.faster]
     if not faster:
         return f"At n = {longest} no model is significantly faster than {reference}"

@@ -10,6 +10,7 @@ from bench.analysis.effects import Effect
 from bench.analysis.study import Study
 from bench.questions import Asked, Finding, PaysFrom
 from bench.report.sections.wording import effect_number, effect_text
+from bench.spec import Part, Plan
 
 LATENCY = "latency_ms"
 NOT_SIGNIFICANT = "not significant"
@@ -17,13 +18,34 @@ NOT_SIGNIFICANT = "not significant"
 
 def finding_sentences(study: Study) -> Iterator[str]:
     """Yield the sentences of the question's file for which the run has every effect."""
-    if study.plan.name not in catalog.names("ablations"):
-        return
-    findings: tuple[Finding, ...] = catalog.load("ablations", study.plan.name).ABLATION.findings
-    for finding in findings:
+    for finding in findings_of(study.plan):
         values = [pays_from_text(one, study) if isinstance(one, PaysFrom) else _effect_text(one, study) for one in finding.about]
         if all(values):
             yield finding.text.format(*values)
+
+
+def findings_of(plan: Plan) -> tuple[Finding, ...]:
+    """Return the findings of the plan's question; () without a question of `ablations/`."""
+    if plan.name not in catalog.names("ablations"):
+        return ()
+    found: tuple[Finding, ...] = catalog.load("ablations", plan.name).ABLATION.findings
+    return found
+
+
+def asked_pairs(study: Study, part: Part, measure: str) -> set[tuple[str, str]]:
+    """Return the pairs of a part's variants that findings and predictions ask about; empty unless a finding names another one than the baseline.
+
+    A question with a baseline for each family then shows what it asks, and no family against another's baseline.
+    """
+    about = [one for finding in findings_of(study.plan) for one in finding.about]
+    named = [
+        (one.arm, one.against or part.baseline)
+        for one in about
+        if isinstance(one, Asked) and (one.part, one.measure) == (part.name, measure)
+    ]
+    if all(against == part.baseline for _, against in named):
+        return set()
+    return {*named, *((found.arm, found.against) for found in study.predictions if (found.part, found.measure) == (part.name, measure))}
 
 
 def _effect_text(asked: Asked, study: Study) -> str:
