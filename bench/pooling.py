@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from bench import catalog
 from bench.spec import ModelSpec
 from models.layers.shape import NO_POOL, num_data_tokens
@@ -12,9 +14,14 @@ def pool_of(model: ModelSpec) -> str:
 
     NO_POOL if the family is unknown or has no such option.
     """
-    declared = catalog.options(model.family) if model.family in catalog.names("families") else ()
-    defaults = {option.name: option.default for option in declared}
-    return str({**defaults, **dict(model.options)}.get("pool", NO_POOL))
+    return str(dict(model.options).get("pool") or _default_pool(model.family))
+
+
+@functools.cache
+def _default_pool(family: str) -> str:
+    """Cached, because every cell of a plan asks and few families differ."""
+    declared = catalog.options(family) if family in catalog.names("families") else ()
+    return str({option.name: option.default for option in declared}.get("pool", NO_POOL))
 
 
 def planned_data_tokens(model: ModelSpec) -> int:

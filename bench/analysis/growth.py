@@ -14,6 +14,7 @@ import pandas
 
 from bench.analysis.frame import (
     MIN_PAIRED_ROUNDS,
+    Matrix,
     Series,
     SeriesRounds,
     centres_over_rounds,
@@ -99,18 +100,19 @@ def twin_ratios(samples: pandas.DataFrame, *, exact: bool = False) -> tuple[Twin
     The ratio shows the effect of alignment. It is paired by round: an estimate with its interval.
     """
     table = round_table(samples, exact)
-    return tuple(_twin_ratio(table[[n - 1, n]], exact) for n in table.columns if n - 1 in table.columns)
+    values, places = table.to_numpy(dtype=np.float64), {int(n): place for place, n in enumerate(table.columns)}
+    return tuple(_twin_ratio(n, values[:, [places[n - 1], places[n]]], exact) for n in places if n - 1 in places)
 
 
-def _twin_ratio(table: pandas.DataFrame, exact: bool) -> TwinRatio:
+def _twin_ratio(n: int, values: Matrix, exact: bool) -> TwinRatio:
     """Compare n with n - 1.
 
-    `table` has one row per round and the columns n - 1 and n, NaN where not measured.
+    `values` has one row per round and a column for n - 1 and for n, NaN where not measured.
     """
-    before, n = (int(length) for length in table.columns)
-    complete = table.dropna()
-    num_dropped = len(table.dropna(how="all")) - len(complete)
-    pair = SeriesRounds(lengths=(before, n), values=complete.to_numpy(dtype=np.float64), num_dropped=num_dropped)
+    is_known = ~np.isnan(values)
+    complete, before = is_known.all(axis=1), n - 1
+    num_dropped = int(is_known.any(axis=1).sum() - complete.sum())
+    pair = SeriesRounds(lengths=(before, n), values=values[complete], num_dropped=num_dropped)
     if not exact and (refused := too_few_rounds(pair, MIN_PAIRED_ROUNDS)):
         return TwinRatio(n=n, ratio=None, refused=refused)
     ratios = ((pair.values[:, 1] / n) / (pair.values[:, 0] / before)).tolist()

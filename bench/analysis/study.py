@@ -43,7 +43,7 @@ from bench.spec import MEASURED, Plan, Record
 from bench.timing_groups import compared_lengths, num_contrasts
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Study:
     """The analysis of one run, or of several runs merged.
 
@@ -134,15 +134,20 @@ class Study:
         return num_contrasts(self.plan)
 
     @functools.cached_property
+    def _places(self) -> Mapping[str, int]:
+        """The length under which each cell is compared."""
+        return compared_lengths(self.plan)
+
+    @functools.cached_property
     def _compared_scopes(self) -> Sequence[ComparedScope]:
-        return compared_scopes(self.frame, compared_lengths(self.plan))
+        return compared_scopes(self.frame, self._places)
 
     @functools.cached_property
     def _groups(self) -> Sequence[Group]:
         rows = row_values(self.frame)
         takes_all = not self.plan.parts or self.frame.loc[[is_subject(row, "global") for row in rows], "label"].nunique() < 2
         frame = self.frame if takes_all else self.frame[[mixes_all(row) for row in rows]]
-        places = compared_lengths(self.plan)
+        places = self._places
         lengths = [places.get(cell_id, n) for cell_id, n in zip(frame["cell_id"], frame["seq_len"], strict=True)]
         # models compared at slightly different lengths (with and without a class token) show their own length
         own_length = [f" (n = {n:.0f})" if n != place else "" for n, place in zip(frame["seq_len"], lengths, strict=True)]
@@ -182,7 +187,7 @@ class Study:
     @functools.cached_property
     def growth_rows(self) -> pandas.DataFrame:
         """The rows that show how cost grows with n: of the primary scope that was timed, else of one with memory or FLOPs; empty if none."""
-        columns, places = ("latency_ms", "peak_memory_bytes", "flops"), compared_lengths(self.plan)
+        columns, places = ("latency_ms", "peak_memory_bytes", "flops"), self._places
         scopes = (scope for column in columns for scope in scopes_of(self.frame, column, places))
         return main_rows(scope.rows) if (scope := next(scopes, None)) else self.frame.head(0).assign(place=0)
 

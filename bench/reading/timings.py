@@ -35,6 +35,7 @@ class Timings(Mapping[str, Mapping[int, float]]):
     ) -> None:
         self._by_cell = by_cell or {}
         self._bursts = bursts or {}
+        self._ratios: dict[tuple[str, str], dict[int, float]] = {}
         self._sessions: dict[str, set[_Session]] = defaultdict(set)
         for session, members in self._bursts.items():
             for cell_id in members:
@@ -66,6 +67,11 @@ class Timings(Mapping[str, Mapping[int, float]]):
 
         It is the first cell's time over the second's; for cells of one group, the median over blocks.
         """
+        if (first, second) not in self._ratios:
+            self._ratios[first, second] = self._log_ratios(first, second)
+        return self._ratios[first, second]
+
+    def _log_ratios(self, first: str, second: str) -> dict[int, float]:
         sessions = self._common_sessions([first, second])
         if not sessions:
             times, others = self._common_rounds([first, second])

@@ -92,7 +92,8 @@ def _compared(study: Study) -> CostAgainstQuality | None:
 
     Models of which several have one size, such as four depths, are no ladder of sizes: they are left out.
     """
-    axes = next((Axes(x=x, y=y) for y in QUALITIES if (x := varying_cost(study, y, list(COSTS)))), None)
+    known = [y for y in QUALITIES if study.frame[y].notna().any()]
+    axes = next((Axes(x=x, y=y) for y in known if (x := varying_cost(study, y, list(COSTS)))), None)
     found = front_of(study, axes, {}) if axes else None
     return found and dataclasses.replace(found, rows=found.rows[~found.rows.duplicated(["model", *GROUP], keep=False)])
 

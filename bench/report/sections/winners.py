@@ -5,6 +5,7 @@ A condition is a size, matching policy and workload; `bench.analysis.ratios` dec
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -87,7 +88,8 @@ class Condition:
         return ", ".join(filter(None, (same, self.budget, *self.workload)))
 
 
-def conditions(study: Study) -> list[Condition]:
+@functools.lru_cache(maxsize=1)
+def conditions(study: Study) -> tuple[Condition, ...]:
     """Return every condition with two models or more, the primary one first.
 
     Several values come before a single one, inference before training, eager before other engines, and a small fixed batch before others; then
@@ -102,7 +104,7 @@ def conditions(study: Study) -> list[Condition]:
         place, x = (numbers.count(budget), ranking.group["seq_len"]) if by_length else ("", budget)
         found.setdefault((match, place, _work(ranking)), {})[float(x)] = ranking
     made = [_condition(match, place, dict(work), members, study) for (match, place, work), members in _joined_budgets(found).items()]
-    return sorted(made, key=lambda condition: condition.rank)
+    return tuple(sorted(made, key=lambda condition: condition.rank))
 
 
 def _joined_budgets(found: Mapping[tuple[Any, ...], Mapping[float, Ranking]]) -> dict[tuple[Any, ...], dict[float, Ranking]]:
@@ -129,6 +131,7 @@ def _work(ranking: Ranking) -> tuple[tuple[str, Any], ...]:
     return tuple((key, value) for key, value in ranking.group.items() if key not in HIDDEN)
 
 
+@functools.lru_cache(maxsize=1)
 def axis_of(study: Study) -> str:
     """Return `n`, or `budget` if the ranked models were timed at one length and several budgets."""
     groups = [ranking.group for ranking in study.winners if ranking.others]
