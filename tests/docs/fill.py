@@ -376,8 +376,8 @@ PLACES: Mapping[str, Fillable] = {
     },
     **{
         f"cost_{name}": cells(
-            *(effect(ESCAPE_COST, COST, arm, measure="latency_ms", seq_len=n) for n in (64, 256, 1024, 4096, 16384)),
             pays_from(ESCAPE_COST, COST, arm),
+            *(effect(ESCAPE_COST, COST, arm, measure="latency_ms", seq_len=n) for n in (256, 1024, 4096, 16384)),
         )
         for name, arm in ESCAPING.items()
     },

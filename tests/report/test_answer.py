@@ -68,8 +68,8 @@ def test_the_answer_says_how_flops_grow_and_where_the_n_squared_is(make_data: Ma
     grown = {model: numbers.significant(flops[model].iloc[1] / flops[model].iloc[0]) for model in ("gmlp", "vit")}
     _, grew, means = answer_sentences(data)
     assert grew == (
-        f"From n = 17 to 257 (15×), FLOPs per sample grow {grown['gmlp']}× in gMLP ({numbers.percent(shares['gmlp'])} of them n² at 257) "
-        f"and {grown['vit']}× in ViT ({numbers.percent(shares['vit'])})."
+        f"From n = 17 to 257 (15×), FLOPs per sample grow {grown['gmlp']}× in gMLP and {grown['vit']}× in ViT; "
+        f"at n = 257, n² is {numbers.percent(shares['gmlp'])} and {numbers.percent(shares['vit'])} of them."
     )
     assert means == "Both are quadratic: gMLP keeps n² weights, ViT computes n² scores per sample, which fused attention never stores."
     data.frame["attention_effective"] = ["math" if model == "vit" else "none" for model in data.frame["model"]]
