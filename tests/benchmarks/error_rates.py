@@ -1,6 +1,6 @@
 """How often are equal processes called unequal, and how often is a planted 2 % found? Run by hand.
 
-    python -m tests.benchmarks.error_rates --out FILE.csv [--pairs 100] [--planted 10] [--busy]
+    python -m tests.benchmarks.error_rates --out FILE.csv [--pairs 100] [--planted 10] [--first-seed 0] [--busy]
 
 A small ViT takes turns with itself, as in a run at its defaults: twenty rounds of fresh processes, bursts and blocks by a pilot. Each pair has
 a seed of its own, for weights, data and the order of turns. 2 % is planted by 51 calls that are booked as 50. A row per pair: the ratio with its
@@ -64,6 +64,7 @@ def main() -> None:
     asked.add_argument("--out", type=Path, required=True)
     asked.add_argument("--pairs", type=int, default=100)
     asked.add_argument("--planted", type=int, default=10)
+    asked.add_argument("--first-seed", type=int, default=0, help="a later call goes on from the seed after the last")
     asked.add_argument("--busy", action="store_true")
     wanted = asked.parse_args()
     facts = inspect_environment(threads=1, device="cpu")
@@ -75,8 +76,8 @@ def main() -> None:
     ):
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
-        for seed in range(wanted.pairs + wanted.planted):
-            row = measured(runner, seed, extra_calls=int(seed >= wanted.pairs))
+        for index in range(wanted.pairs + wanted.planted):
+            row = measured(runner, wanted.first_seed + index, extra_calls=int(index >= wanted.pairs))
             writer.writerow({"machine": facts["cpu_type"], "date": time.strftime("%Y-%m-%d"), "busy": wanted.busy, **row})
             file.flush()
             rows.append(row)
