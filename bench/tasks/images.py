@@ -4,16 +4,16 @@
 
 FOLDER/val, if present, is the validation split. Without FOLDER/test, FOLDER/val is the test split, and validation items are drawn from train. With
 `+split=0.25` the classes lie in FOLDER itself, as in FOLDER/cat/a.png, and a quarter of each class is drawn for testing, always the same images. The
-layout is torchvision's ImageFolder. Each image is converted to RGB, its shorter edge is resized to `side` pixels, and the central square is kept.
-Images are uint8, sorted by class and path. FOLDER is a path as written, not relative to the data root.
+layout is torchvision's ImageFolder, less hidden files and folders (such as .ipynb_checkpoints). Each image is turned upright (EXIF) and converted to
+RGB of 8 bits, its shorter edge is resized to `side` pixels, and the central square is kept. Images are uint8, sorted by class and path. FOLDER is a
+path as written, not relative to the data root.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bench.spec import RequestError
 from bench.tasks import Place, Split, Splits
@@ -22,10 +22,11 @@ from bench.tasks.readers.images import READ_ERRORS, SUBSET_SEED, splits_of
 from models.layers.options import Option
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from PIL.Image import Image
 
 ARGUMENT = "FOLDER"
 OPTIONS = (Option("side", 32, low=2), Option("split", 0.0, high=0.9))
+HIDDEN = "."
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """Copied from torchvision.datasets.folder, because importing that would import torch."""
 LAYOUT = "the layout is FOLDER/train/<class>/*.png and FOLDER/test/<class>/*.png; or FOLDER/<class>/*.png with images:FOLDER+split=0.25"
@@ -116,15 +117,27 @@ def _drawn_split(choice: TaskChoice, whole: Split) -> tuple[Split, Split]:
 
 
 def _count(folder: Path) -> dict[str, int]:
-    """Count images per class.
+    return {name: len(files) for name, files in _files(folder).items()}
 
-    Like ImageFolder, it follows links and searches subfolders of any depth.
+
+def _files(folder: Path) -> dict[str, list[Path]]:
+    """Return the image files of each class, sorted.
+
+    Like ImageFolder, it follows links and searches subfolders of any depth; unlike it, it skips what is hidden.
     """
-    classes = sorted(entry for entry in folder.iterdir() if entry.is_dir())
-    return {
-        found.name: sum(name.lower().endswith(EXTENSIONS) for _, _, names in os.walk(found, followlinks=True) for name in names)
-        for found in classes
-    }
+    classes = sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(HIDDEN))
+    return {found.name: list(_below(found, frozenset({folder.resolve()}))) for found in classes}
+
+
+def _below(folder: Path, above: frozenset[Path]) -> Iterator[Path]:
+    """Yield the images of a folder, then those of its subfolders; a link to a folder `above` would lead round in a circle and is left out."""
+    if (real := folder.resolve()) in above:
+        return
+    shown = sorted(entry for entry in folder.iterdir() if not entry.name.startswith(HIDDEN))
+    folders = [entry for entry in shown if entry.is_dir()]
+    yield from (entry for entry in shown if entry.name.lower().endswith(EXTENSIONS) and entry not in folders)
+    for entry in folders:
+        yield from _below(entry, above | {real})
 
 
 def _require_same_classes(choice: TaskChoice, counts: Mapping[str, Mapping[str, int]]) -> None:
@@ -146,23 +159,37 @@ def _read(choice: TaskChoice, folder: Path, side: int) -> Split:
     Images are `(items, 3, side, side)` uint8.
     """
     import torch
-    from torchvision.datasets import ImageFolder
     from torchvision.transforms import v2
 
-    stored = ImageFolder(str(folder), transform=v2.Compose([v2.Resize(side), v2.CenterCrop(side), v2.PILToTensor()]))
+    squared = v2.Compose([v2.Resize(side), v2.CenterCrop(side), v2.PILToTensor()])
+    stored = [(label, path) for label, files in enumerate(_files(folder).values()) for path in files]
     images = torch.empty(len(stored), 3, side, side, dtype=torch.uint8)
-    for item in range(len(stored)):
-        images[item] = _read_image(choice, stored, item)
-    return Split(inputs=images, targets=torch.tensor(stored.targets, dtype=torch.int64))
+    for item, (_, path) in enumerate(stored):
+        images[item] = squared(_read_image(choice, path))
+    return Split(inputs=images, targets=torch.tensor([label for label, _ in stored], dtype=torch.int64))
 
 
-def _read_image(choice: TaskChoice, stored: Any, item: int) -> Tensor:
+def _read_image(choice: TaskChoice, path: Path) -> Image:
+    """Read an image as RGB of 8 bits, the way a viewer shows it.
+
+    Raises RequestError for a damaged or huge file, and for floats and 32-bit numbers: no file says which value is white.
+    """
+    import numpy as np
+    from PIL import Image, ImageOps
+
     try:
-        image: Tensor = stored[item][0]
-    except (*READ_ERRORS, SyntaxError) as error:  # Pillow raises SyntaxError for a damaged PNG
-        path = stored.samples[item][0]
+        with Image.open(path) as stored:
+            image: Image.Image = ImageOps.exif_transpose(stored)
+    except (*READ_ERRORS, SyntaxError, Image.DecompressionBombError) as error:  # Pillow raises SyntaxError for a damaged PNG
         reason = " ".join(str(error).split())
         raise RequestError(
             f"`task={choice.text}`: {path} cannot be read as an image: {reason}", "remove it, or replace it with an intact copy"
         ) from error
-    return image
+    if image.mode in ("I", "F"):
+        pixels = "floats" if image.mode == "F" else "32-bit numbers"
+        raise RequestError(
+            f"`task={choice.text}`: the pixels of {path} are {pixels}, of unknown range", "save it with 8 or 16 bits per channel"
+        )
+    if image.mode.startswith("I;16"):  # converted as it is, all above 255 would be white
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    return image.convert("RGB")

@@ -13,6 +13,9 @@ from bench.spec import RequestError
 from bench.tasks import Place, Splits, images
 from bench.tasks._info import choose, info_of
 
+ORIENTATION = 0x0112
+"""The EXIF tag."""
+
 
 def save(path: Path, colour: tuple[int, int, int], size: tuple[int, int] = (10, 8)) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,6 +67,54 @@ def test_linked_folders_are_counted_as_they_are_read(folder: Path, tmp_path: Pat
     save(tmp_path / "elsewhere/f.png", (0, 0, 60))
     (folder / "train/cat/linked").symlink_to(tmp_path / "elsewhere")
     assert images.info(choose(f"images:{folder}")).num_train == len(load(f"images:{folder}").train.targets) == 4
+
+
+def test_a_link_to_a_folder_above_is_not_followed(folder: Path) -> None:
+    (folder / "train/cat/round").symlink_to("..")
+    (folder / "train/cat/self").symlink_to(".")
+    assert images.info(choose(f"images:{folder}")).num_train == len(load(f"images:{folder}").train.targets) == 3
+
+
+def test_hidden_files_and_folders_are_no_data(folder: Path) -> None:
+    """.ipynb_checkpoints was a class more, or held an item more."""
+    for place in ("train/.ipynb_checkpoints/a.png", "test/.ipynb_checkpoints/a.png", "train/cat/.ipynb_checkpoints/a.png"):
+        save(folder / place, (1, 2, 3))
+    (folder / "train/cat/._a.png").write_bytes(b"\x00\x05\x16\x07")  # as macOS writes beside files on foreign disks
+    info, found = images.info(choose(f"images:{folder}")), load(f"images:{folder}")
+    assert (info.num_classes, info.num_train, info.num_test) == (2, 3, 2)
+    assert (found.train.targets.tolist(), found.test.targets.tolist()) == ([0, 0, 1], [0, 1])
+
+
+def test_16_bits_are_read_as_their_8_high_ones(folder: Path) -> None:
+    """All of them were white."""
+    wide = np.full((4, 4), 40 * 256 + 17, dtype=np.uint16)
+    Image.fromarray(wide).save(folder / "test/cat/d.png")
+    Image.fromarray(wide).save(folder / "test/cat/d.tif")
+    assert load(f"images:{folder}+side=4").test.inputs[:2].unique().tolist() == [40]
+
+
+@pytest.mark.parametrize(("dtype", "said"), [(np.float32, "floats"), (np.int32, "32-bit numbers")])
+def test_pixels_of_unknown_range_are_refused(folder: Path, dtype: type, said: str) -> None:
+    """Floats from 0 to 1 were all black."""
+    unclear = folder / "train/cat/b.tif"
+    Image.fromarray(np.ones((4, 4), dtype=dtype)).save(unclear)
+    with pytest.raises(RequestError, match=f"the pixels of {unclear} are {said}"):
+        load(f"images:{folder}")
+
+
+def test_an_image_stands_upright(folder: Path) -> None:
+    above = np.zeros((8, 8, 3), dtype=np.uint8)
+    above[:4] = 255
+    turned = Image.Exif()
+    turned[ORIENTATION] = 3  # by 180 degrees
+    Image.fromarray(above).save(folder / "test/dog/e.png", exif=turned)
+    assert load(f"images:{folder}+side=8").test.inputs[1, 0, :, 0].tolist() == [0] * 4 + [255] * 4
+
+
+def test_a_huge_image_is_named(folder: Path) -> None:
+    Image.new("1", (20_000, 20_000)).save(folder / "train/cat/huge.png")
+    with pytest.raises(RequestError, match=r"huge\.png cannot be read as an image"):
+        load(f"images:{folder}")
 
 
 def test_val_beside_test_is_for_validation(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from pathlib import Path
 
@@ -46,10 +47,10 @@ def test_every_format_gives_the_same_items(tmp_path: Path, ending: str) -> None:
 
 
 def test_a_split_column_decides(tmp_path: Path) -> None:
-    parts = ["test", "train", "validation", "train"] * 3
+    parts = ["test", "train", "train", "validation"] * 3
     task = write(ROWS.assign(split=parts), tmp_path / "reviews.csv")
     splits, info = load_splits(task, num_tokens=16), text.info(choose(task))
-    assert texts_of(splits, "validation") == ["no. 2 é", "no. 6 é", "no. 10 é"]
+    assert texts_of(splits, "validation") == ["no. 3 é", "no. 7 é", "no. 11 é"]
     assert texts_of(splits, "test") == ["no. 0 é", "no. 4 é", "no. 8 é"]
     assert (info.num_train, info.num_validation, info.num_test) == (6, 3, 3)
 
@@ -73,8 +74,11 @@ def test_texts_are_read_as_written_and_an_empty_one_is_one_space(tmp_path: Path,
     splits = load_splits(write(ROWS.assign(text=["", *ROWS["text"][1:]]), tmp_path / f"empty{ending}"), num_tokens=8)
     assert splits.train.lengths is not None
     assert (splits.train.lengths[0].item(), texts_of(splits, "train")[0]) == (1, " ")
-    (tmp_path / "open.tsv").write_text("text\tlabel\tsplit\n" + '"open\ta\ttrain\n' + "x\tb\ttest\n")
-    assert texts_of(load_splits(f"text:{tmp_path / 'open.tsv'}", num_tokens=8), "train") == ['"open']  # one quotation mark swallows no rows
+    (tmp_path / "open.tsv").write_text("text\tlabel\tsplit\n" + '"open\ta\ttrain\n' + "x\tb\ttrain\n" + "y\tb\ttest\n")
+    assert texts_of(load_splits(f"text:{tmp_path / 'open.tsv'}", num_tokens=8), "train") == [
+        '"open',
+        "x",
+    ]  # one quotation mark swallows no rows
 
 
 def test_lines_of_json_may_be_empty_or_lack_a_text(tmp_path: Path) -> None:
@@ -88,6 +92,15 @@ def test_lines_of_json_may_be_empty_or_lack_a_text(tmp_path: Path) -> None:
     path.write_text("\n".join(rows) + "\n")
     splits = load_splits(f"text:{path}", num_tokens=4)
     assert (texts_of(splits, "train"), splits.train.targets.tolist()) == (["x", " "], [1, 0])
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl"])
+def test_a_byte_order_mark_is_no_part_of_the_data(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"reviews{ending}"
+    task = write(ROWS, path)
+    plain = load_splits(task, num_tokens=16)
+    path.write_bytes(codecs.BOM_UTF8 + path.read_bytes())
+    assert load_splits(task, num_tokens=16).train.inputs.equal(plain.train.inputs)
 
 
 def test_a_file_that_was_written_again_is_counted_again(tmp_path: Path) -> None:
@@ -115,6 +128,8 @@ def test_an_unknown_ending_is_refused_naming_the_known(tmp_path: Path, name: str
         ("text,label\nx,1\ny,0,3\n", "cannot be read as csv"),
         ("text,label,split\nx,1,test\ny,0,test\n", "no rows for train"),
         ("text,label,split\nx,1,train\ny,0,dev\n", "holds 'dev'; allowed: train, validation, test"),
+        ("text,label,split\nx,1,train\ny,0,test\n", "class '0' has no rows for train"),
+        ("text,label\nx,pos\ny,pos \nz,neg\n", "labels 'pos' and 'pos ' differ only in spaces"),
         ("", "cannot be read as csv"),
     ],
 )

@@ -45,7 +45,7 @@ def read_text_table(path: Path, *, text_column: str, label_column: str) -> tuple
         parts = [_as_text(value) for value in table[SPLIT_COLUMN]]
     else:
         parts = ["train" if (place + 1) % TEST_EVERY else "test" for place in table.groupby(labels).cumcount()]
-    return _split(path, texts, labels, parts), classes
+    return _split(path, classes, texts, labels, parts), classes
 
 
 def _read(path: Path) -> pd.DataFrame:
@@ -117,6 +117,10 @@ def _classes(path: Path, column: str, names: Sequence[str]) -> tuple[str, ...]:
         if not name.strip():
             raise RequestError(f"{path}: row {row} of {len(names)} has no value in the label column {column!r}", "fill or drop such rows")
     classes = set(names)
+    written: dict[str, str] = {}
+    for name in sorted(classes):
+        if (first := written.setdefault(name.strip(), name)) != name:
+            raise RequestError(f"{path}: labels {first!r} and {name!r} differ only in spaces", "write every class one way")
     if len(classes) < 2:
         raise RequestError(
             f"{path}: the label column {column!r} holds {len(classes)} class(es); a task needs at least 2", "add +label_column=NAME"
@@ -128,7 +132,7 @@ def _classes(path: Path, column: str, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(classes))
 
 
-def _split(path: Path, texts: Sequence[str], labels: Sequence[int], parts: Sequence[str]) -> TextSplits:
+def _split(path: Path, classes: Sequence[str], texts: Sequence[str], labels: Sequence[int], parts: Sequence[str]) -> TextSplits:
     unknown = sorted(set(parts) - set(PARTS))
     if unknown:
         raise RequestError(
@@ -140,6 +144,10 @@ def _split(path: Path, texts: Sequence[str], labels: Sequence[int], parts: Seque
             raise RequestError(
                 f"{path}: no rows for {part}", f"mark rows in a column {SPLIT_COLUMN!r}, or give {TEST_EVERY} or more rows per class"
             )
+    if unlearned := sorted({*validation.labels, *test.labels} - set(train.labels)):
+        raise RequestError(
+            f"{path}: class {classes[unlearned[0]]!r} has no rows for train", f"mark some of its rows as train in column {SPLIT_COLUMN!r}"
+        )
     return TextSplits(train=train, test=test, validation=validation if validation.texts else None)
 
 

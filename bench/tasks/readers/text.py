@@ -110,13 +110,13 @@ READ_ERRORS = (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError)
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file, without line ends.
+    """Yield the lines of a UTF-8 file, without line ends and byte-order mark.
 
     Raises RequestError if reading fails.
     """
     opened = OPEN.get(path.suffix, open)
     try:
-        with opened(path, mode="rt", encoding="utf-8", newline="\n") as file:
+        with opened(path, mode="rt", encoding="utf-8-sig", newline="\n") as file:
             for line in file:
                 yield line.removesuffix("\n").removesuffix("\r")
     except READ_ERRORS as error:
