@@ -21,7 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode, register_flop_formula
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode, flop_registry, register_flop_formula
 
 from models.layers.cost import FLOPS_PER_MAC, real_fft_flops
 
@@ -30,7 +31,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", FutureWarning)
     warnings.simplefilter("ignore", DeprecationWarning)
     try:
-        from fvcore.nn import FlopCountAnalysis
+        from fvcore.nn import FlopCountAnalysis, jit_handles
     except ImportError:  # fvcore, or a package that it needs, is missing
         FlopCountAnalysis = None
 
@@ -52,6 +53,8 @@ _FFTS = {
 }
 _HARMLESS_FFT = re.compile(r"_(?:r?fftfreq|i?fftshift)$|_cufft_")
 """Operators with `fft` in their name that transform nothing."""
+_COMPLEX_PRODUCT = 4
+"""Real multiply-adds in one of complex numbers."""
 _TRANSPARENT_NAMESPACES = ("aten", "prim", "prims")
 _FITTED, _CHECKED = (2, 4, 6), 16
 """Small lengths at which a stepwise reference is counted, the first ones two apart.
@@ -71,13 +74,15 @@ class CountError(ValueError):
 class TorchCount:
     """FLOPs found by torch's counter.
 
-    `flops`: all matrix products that ran.
+    `flops`: all matrix products that ran, without those of `recomputed`. A complex multiply-add is four real ones.
     `by_operator`: FLOPs by aten operator; they sum to `flops`.
+    `recomputed`: FLOPs of the forward pass that ran again in the backward pass (`torch.utils.checkpoint`).
     `ffts`: number of real FFTs that ran, by length. A complex one counts as two; in several dimensions the length is the product of theirs.
     """
 
     flops: int
     by_operator: Mapping[str, int]
+    recomputed: int = 0
     ffts: Mapping[int, int] = field(default_factory=dict)
 
     @property
@@ -93,7 +98,7 @@ def count_with_torch(module: nn.Module, data: Tensor) -> TorchCount:
     """
     inert = data.detach()  # under no_grad the counter's module hooks fail on views of data that requires a gradient
     with torch.no_grad():
-        return _count_call_with_torch(lambda: module(inert))
+        return _count_call_with_torch(lambda _: module(inert))
 
 
 def count_train_with_torch(module: nn.Module, data: Tensor) -> TorchCount:
@@ -103,10 +108,11 @@ def count_train_with_torch(module: nn.Module, data: Tensor) -> TorchCount:
     CountError as `count_with_torch` does.
     """
 
-    def step() -> None:
+    def step(products: _Products) -> None:
         logits = module(data).flatten(0, -2)  # one row per item, or per token
         loss = F.cross_entropy(logits, torch.zeros(len(logits), dtype=torch.long, device=data.device))
         if loss.requires_grad:  # a model without parameters has no backward
+            products.in_backward = True
             loss.backward()
 
     try:
@@ -139,7 +145,7 @@ def count_with_fvcore(module: nn.Module, data: Tensor) -> int:
     except (RuntimeError, TypeError) as error:
         raise CountError(f"fvcore cannot trace the model on {data.device}: {_first_line(error)}") from error
     _require_none_uncounted("fvcore", (name for name in analysis.unsupported_ops() if is_matrix_work(name)))
-    return FLOPS_PER_MAC * sum(int(macs) for name, macs in macs_by_operator.items() if name in _MATRIX_PRODUCTS)
+    return FLOPS_PER_MAC * sum(int(macs) for name, macs in macs_by_operator.items() if name in _MACS)
 
 
 def count_at(n: int, count: Callable[[int], int], *, stepwise: bool) -> int:
@@ -188,6 +194,45 @@ def is_matrix_work(name: str) -> bool:
     return _MATRIX_WORK.search(operator) is not None
 
 
+class _Products:
+    """Formulas for torch's counter that count complex products, and forward passes that the backward pass runs again, apart.
+
+    `in_backward`: whether the backward pass has begun.
+    `recomputed`: FLOPs of what ran again. A backward pass records no gradients of its own, but a forward pass that it runs again does.
+    """
+
+    def __init__(self) -> None:
+        self.in_backward = False
+        self.recomputed = 0
+
+    def formulas(self) -> dict[Any, Callable[..., int]]:
+        return {operator: self._counting(formula) for operator, formula in flop_registry.items()} | {
+            torch.ops.aten.convolution_backward: self._counting(_convolution_backward_flops)
+        }
+
+    def _counting(self, formula: Callable[..., int]) -> Callable[..., int]:
+        def count(*args: Any, out_val: Any = None, **kwargs: Any) -> int:
+            tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+            flops = formula(*args, out_val=out_val, **kwargs) * (_COMPLEX_PRODUCT if any(map(torch.is_complex, tensors)) else 1)
+            if self.in_backward and torch.is_grad_enabled():
+                self.recomputed += flops
+                return 0
+            return flops
+
+        count._get_raw = True  # type: ignore[attr-defined]
+        return count
+
+
+def _convolution_backward_flops(result_grad: Tensor, data: Tensor, weight: Tensor, *options: Any, out_val: Any = None) -> int:
+    """Count the products for the gradients of data and weight: each has as many as the forward pass.
+
+    torch's own formula takes every channel for its group's whole width. Options, from the fourth: transposed; the last: which gradients are asked.
+    """
+    transposed, asked = options[4], options[-1]
+    places = (data if transposed else result_grad).shape[2:]
+    return FLOPS_PER_MAC * len(data) * prod(places) * weight.numel() * sum(map(bool, asked[:2]))
+
+
 class _UncountedOperators(TorchDispatchMode):
     """Collects the operators that ran and that `counter` has no formula for, and counts FFTs.
 
@@ -222,14 +267,15 @@ def _may_be_uncounted(name: str) -> bool:
     return is_matrix_work(name) or ("fft" in name and not _HARMLESS_FFT.search(name))
 
 
-def _count_call_with_torch(call: Callable[[], object]) -> TorchCount:
-    counter = FlopCounterMode(display=False)
+def _count_call_with_torch(call: Callable[[_Products], object]) -> TorchCount:
+    products = _Products()
+    counter = FlopCounterMode(display=False, custom_mapping=products.formulas())
     operators = _UncountedOperators(counter)
     with fused_encoder_path_disabled(), operators, counter:
-        call()
+        call(products)
     _require_none_uncounted("torch's flop counter", operators.names)
     by_operator = {str(operator): int(flops) for operator, flops in counter.get_flop_counts().get("Global", {}).items()}
-    return TorchCount(flops=sum(by_operator.values()), by_operator=by_operator, ffts=dict(operators.ffts))
+    return TorchCount(flops=sum(by_operator.values()), by_operator=by_operator, recomputed=products.recomputed, ffts=dict(operators.ffts))
 
 
 def _require_none_uncounted(counter: str, uncounted: Iterable[str]) -> None:
@@ -280,6 +326,31 @@ def _solve_flops(*_: Any, left: bool = True, out_shape: Sequence[int], **__: Any
     return FLOPS_PER_MAC * _solve_macs(out_shape, left=left)
 
 
+@register_flop_formula([torch.ops.aten.mv, torch.ops.aten.dot, torch.ops.aten.vdot])
+def _vector_flops(left: Sequence[int], *_: Any, **__: Any) -> int:
+    """Count one multiply-add per entry of the matrix, or of the first vector."""
+    return FLOPS_PER_MAC * prod(left)
+
+
+@register_flop_formula(torch.ops.aten.addmv)
+def _added_vector_flops(_: Any, matrix: Sequence[int], *__: Any, **___: Any) -> int:
+    return FLOPS_PER_MAC * prod(matrix)
+
+
+@register_flop_formula(torch.ops.aten._trilinear)
+def _bilinear_flops(first: Sequence[int], second: Sequence[int], third: Sequence[int], *added: Any, **_: Any) -> int:
+    """Count one multiply-add per triple of entries that is summed, as `torch.nn.functional.bilinear` and its gradients do.
+
+    The product of two of the three is element-wise. `added`: axes of length 1 to insert into each operand.
+    """
+    shapes = [list(shape) for shape in (first, second, third)]
+    for shape, places in zip(shapes, added, strict=False):
+        for place in places:
+            shape.insert(place, 1)
+    extents: list[int] = list(map(max, *shapes))
+    return FLOPS_PER_MAC * prod(extents)
+
+
 def _einsum_macs(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:
     """Count a product of two operands with named indices.
 
@@ -300,23 +371,29 @@ def _einsum_macs(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:
     return prod(size[letter] for letter in summed | set(result)) if summed else 0
 
 
-_HANDLES = {
-    "aten::matmul": _product_macs,
-    "aten::baddbmm": functools.partial(_product_macs, left=1),
-    "aten::einsum": _einsum_macs,
-    "aten::scaled_dot_product_attention": _attention_macs,
-    "aten::linalg_solve_triangular": lambda inputs, outputs: _solve_macs(_sizes(outputs[0]), left=inputs[3].toIValue()),
+def _convolution_macs(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:
+    return int(jit_handles.conv_flop_jit(inputs, outputs)["conv"])
+
+
+def _with_complex(count: Callable[..., int]) -> Callable[..., int]:
+    def handle(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:
+        is_complex = outputs[0].isCompleteTensor() and outputs[0].type().dtype().is_complex
+        return int(count(inputs, outputs)) * (_COMPLEX_PRODUCT if is_complex else 1)
+
+    return handle
+
+
+_MACS: Mapping[str, Callable[..., int]] = {
+    "matmul": _product_macs,
+    "mm": _product_macs,
+    "bmm": _product_macs,
+    "linear": _product_macs,
+    "addmm": functools.partial(_product_macs, left=1),
+    "baddbmm": functools.partial(_product_macs, left=1),
+    "_convolution": _convolution_macs,
+    "einsum": _einsum_macs,
+    "scaled_dot_product_attention": _attention_macs,
+    "linalg_solve_triangular": lambda inputs, outputs: _solve_macs(_sizes(outputs[0]), left=inputs[3].toIValue()),
 }
-_MATRIX_PRODUCTS = (
-    "addmm",
-    "baddbmm",
-    "bmm",
-    "conv",
-    "einsum",
-    "linalg_solve_triangular",
-    "linear",
-    "matmul",
-    "mm",
-    "scaled_dot_product_attention",
-)
-"""Operators that are summed; fvcore also counts norms and upsampling."""
+"""Multiply-adds of the operators that are summed; fvcore by itself also counts norms and upsampling."""
+_HANDLES = {f"aten::{name}": _with_complex(count) for name, count in _MACS.items()}

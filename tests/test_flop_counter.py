@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from bench.flop_counter import (
     HAS_FVCORE,
@@ -82,6 +83,11 @@ PRODUCTS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], tuple[int, ...], i
         BATCH * N * WIDTH * (WIDTH - 1),
     ),
     "scaled_dot_product_attention, any number of heads": (sdpa, (1,), 2 * PAIRS),
+    "complex, four real products each": (
+        lambda x, w: torch.view_as_real(torch.complex(x, x) @ torch.complex(w, w)),
+        (WIDTH, WIDTH),
+        4 * SQUARE,
+    ),
     "no matrix product": (lambda x, w: F.layer_norm(x * w, (WIDTH,)).softmax(-1), (WIDTH,), 0),
 }
 
@@ -116,10 +122,63 @@ def test_multi_head_attention_is_seen_in_eval_and_the_fused_path_left_as_found(e
         assert torch.backends.mha.get_fastpath_enabled() is enabled
 
 
+ONLY_TORCH: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], tuple[int, ...], int]] = {
+    "mv": (lambda x, w: torch.mv(w, x[0, 0]), (WIDTH, WIDTH), 2 * WIDTH**2),
+    "vdot": (lambda x, w: torch.vdot(x[0, 0], w), (WIDTH,), 2 * WIDTH),
+    "linear": (lambda x, w: F.bilinear(x, x, w), (4, WIDTH, WIDTH), 4 * WIDTH * SQUARE // WIDTH),
+}
+"""By a part of the name that fvcore gives in its refusal."""
+
+
+@pytest.mark.parametrize("name", ONLY_TORCH)
+def test_vectors_are_counted_by_torch_alone(name: str) -> None:
+    function, sizes, flops = ONLY_TORCH[name]
+    module = Call(function, *sizes)
+    assert count_with_torch(module, tokens()).flops == flops
+    if HAS_FVCORE:
+        with pytest.raises(CountError, match=rf"cannot count .*{name}"):
+            count_with_fvcore(module, tokens())
+
+
+class Convolving(nn.Module):
+    """One grouped convolution, or one for each group of channels."""
+
+    def __init__(self, kind: type[nn.Conv1d | nn.ConvTranspose1d], groups: int, *, is_apart: bool) -> None:
+        super().__init__()
+        num, each = (groups, 1) if is_apart else (1, groups)
+        self.scale = nn.Parameter(torch.empty(WIDTH, device="meta"))  # so the data has a gradient
+        self.parts = nn.ModuleList(kind(WIDTH // num, 2 * WIDTH // num, 3, groups=each, device="meta") for _ in range(num))
+
+    def forward(self, data: Tensor) -> Tensor:
+        shared = (data * self.scale).transpose(1, 2).chunk(len(self.parts), 1)
+        return torch.cat([part(channels) for part, channels in zip(self.parts, shared, strict=True)], 1)
+
+
+@pytest.mark.parametrize("kind", [nn.Conv1d, nn.ConvTranspose1d])
+@pytest.mark.parametrize("groups", [1, 4, WIDTH])
+def test_a_grouped_convolution_costs_what_its_groups_cost_apart(kind: type[nn.Conv1d | nn.ConvTranspose1d], groups: int) -> None:
+    """torch's formula for the gradient of the weight ignores groups."""
+    whole, apart = (Convolving(kind, groups, is_apart=is_apart) for is_apart in (False, True))
+    forward = count_with_torch(whole, tokens()).flops
+    assert forward == count_with_torch(apart, tokens()).flops
+    assert count_train_with_torch(whole, tokens()).flops == count_train_with_torch(apart, tokens()).flops == 3 * forward
+
+
+@pytest.mark.parametrize(("reentrant", "recomputed"), [(False, SQUARE), (True, 2 * SQUARE)])
+def test_what_the_backward_pass_runs_again_is_counted_apart(reentrant: bool, recomputed: int) -> None:
+    """Only the older way runs the last product too, which no gradient needs."""
+
+    def twice(x: Tensor, w: Tensor) -> Tensor:
+        return torch.tanh(x * w.mean() @ w) @ w
+
+    kept = count_train_with_torch(Call(twice, WIDTH, WIDTH), tokens())
+    again = count_train_with_torch(Call(lambda x, w: checkpoint(twice, x, w, use_reentrant=reentrant), WIDTH, WIDTH), tokens())
+    assert (kept.recomputed, again.recomputed) == (0, recomputed)
+    assert again.flops == kept.flops
+
+
 UNSEEN: list[tuple[str, Callable[[Tensor, Tensor], Tensor], tuple[int, ...]]] = [
     ("cdist", lambda x, _: torch.cdist(x, x), (1,)),
-    ("mv", lambda x, w: torch.mv(w, x[0, 0]), (WIDTH, WIDTH)),
-    ("linear", lambda x, w: F.bilinear(x, x, w), (4, WIDTH, WIDTH)),
     ("solve", lambda _, w: torch.linalg.solve(w, w), (WIDTH, WIDTH)),
 ]
 

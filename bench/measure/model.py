@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -19,6 +19,9 @@ from models.layers.dropout import dropping_places
 from models.layers.options import reference_config
 from models.layers.shape import num_data_tokens
 from models.metaformer import mixer_names
+
+if TYPE_CHECKING:
+    from bench.peers.counted import Counted
 
 
 def family_of(name: str) -> ModuleType:
@@ -111,6 +114,15 @@ def cost_of(model: ModelSpec) -> Cost:
     """Return the closed-form cost, or the counted cost of an outside model."""
     cost: Cost = family_of(model.family).cost(config_of(model))
     return cost
+
+
+def counted_of(model: ModelSpec) -> Counted | None:
+    """Return what counting an outside model showed; None for a model with a closed form."""
+    if not is_counted(model):
+        return None
+    from bench.peers.counted import counted
+
+    return counted(config_of(model))
 
 
 def num_data_tokens_of(model: ModelSpec) -> int:

@@ -5,7 +5,6 @@ The count holds at the model's own length. The model is counted on the `meta` de
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from bench.flop_counter import CountError, count_train_with_torch, count_with_torch
+from bench.flop_counter import CountError, TorchCount, count_train_with_torch, count_with_torch
 from bench.peers import own_import
 from bench.peers.adapter import adapted
 from bench.spec import COUNTED
@@ -31,11 +30,16 @@ SAMPLES = 3
 class Counted:
     """What counting a model shows.
 
+    `cost`: its backward pass is estimated, as twice the forward one, where `has_backward` is false.
+    `has_backward`: whether the backward pass could be counted.
+    `recomputed`: FLOPs of the forward pass that run again in the backward pass.
     `uses_attention`: whether it calls torch's attention.
     `answer`: shape of its answer to SAMPLES samples; () if that is no tensor.
     """
 
     cost: Cost
+    has_backward: bool
+    recomputed: int
     uses_attention: bool
     answer: tuple[int, ...]
 
@@ -105,12 +109,30 @@ def _count(config: Outside) -> Counted:
     with torch.device("meta"), torch.no_grad():
         answers = model(samples)
     answer = tuple(answers.shape) if isinstance(answers, Tensor) else ()
-    backward = 2 * found.flops
-    with contextlib.suppress(CountError, RuntimeError, ValueError):  # it may not run at batch 1
-        backward = count_train_with_torch(model.train(), data).flops - found.flops if answer else backward
+    step = _step(model, data) if answer else None
+    backward = step.flops - found.flops if step else 2 * found.flops
     params = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     cost = _constant_cost(params, found.flops // FLOPS_PER_MAC, backward // FLOPS_PER_MAC, found.ffts)
-    return Counted(cost=cost, uses_attention=calls.found, answer=answer)
+    return Counted(
+        cost=cost, has_backward=step is not None, recomputed=step.recomputed if step else 0, uses_attention=calls.found, answer=answer
+    )
+
+
+def _step(model: nn.Module, data: Tensor) -> TorchCount | None:
+    """Count a training step of one sample; None if a counter would miss matrix work.
+
+    It is the larger count of a model in training and one in evaluation. So a block that training skips at random counts as run, and a batch
+    normalisation that refuses a single sample in training is counted too.
+    """
+    found = []
+    for is_training in (True, False):
+        try:
+            found.append(count_train_with_torch(model.train(is_training), data))
+        except CountError:
+            return None
+        except (RuntimeError, ValueError):
+            continue
+    return max(found, key=lambda step: step.flops, default=None)
 
 
 def _constant_cost(params: int, macs: int, backward_macs: int, ffts: Mapping[int, int]) -> Cost:

@@ -72,6 +72,41 @@ def reading() -> nn.Module:
     return nn.Sequential(nn.Linear(192, int(torch.tensor([10]).item())), Averaged())
 
 
+class Normalising(Averaging):
+    """Its batch normalisation refuses a single sample in training."""
+
+    def __init__(self, patch_dim: int, num_classes: int) -> None:
+        super().__init__(patch_dim, num_classes)
+        self.norm = nn.BatchNorm1d(num_classes)
+
+    def forward(self, patches: Tensor) -> Tensor:
+        answers: Tensor = self.norm(super().forward(patches))
+        return answers
+
+
+class Skipping(Averaging):
+    """It skips its block at random while it trains."""
+
+    def __init__(self, patch_dim: int, num_classes: int) -> None:
+        super().__init__(patch_dim, num_classes)
+        self.block = nn.Linear(patch_dim, patch_dim)
+
+    def forward(self, patches: Tensor) -> Tensor:
+        is_skipped = self.training and torch.rand((), device="cpu").item() < 0.5
+        return super().forward(patches if is_skipped else patches + self.block(patches))
+
+
+class Recurring(Averaging):
+    """fvcore cannot follow its recurrence."""
+
+    def __init__(self, patch_dim: int, num_classes: int) -> None:
+        super().__init__(8, num_classes)
+        self.recurrence = nn.GRU(patch_dim, 8, batch_first=True)
+
+    def forward(self, patches: Tensor) -> Tensor:
+        return super().forward(self.recurrence(patches)[0])
+
+
 class Averaged(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         return tokens.mean(1)

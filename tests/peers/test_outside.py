@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from bench.cli import main
-from bench.flop_counter import HAS_FVCORE
+from bench.flop_counter import HAS_FVCORE, CountError
 from bench.measure.model import build_model, config_of, cost_of, num_data_tokens_of, uses_attention
 from bench.measure.step import synthetic_batch
 from bench.metrics import flops, params
 from bench.peers import python
+from bench.peers.counted import counted
 from bench.planning.check import check_plan
 from bench.progress import listening
 from bench.report.describe import description
@@ -105,6 +106,33 @@ def test_a_count_that_stands_alone_agrees_with_nothing(monkeypatch: pytest.Monke
     values = flops.measure(small_job("flops", model)).values
     assert values["flops"] == values["flops_torch"]
     assert (values["flops_fvcore"], values["flops_agree"], values["flops_counted_by"]) == (None, None, "torch")
+
+
+def test_what_fvcore_cannot_follow_is_counted_by_torch_alone() -> None:
+    values = flops.measure(small_job("flops", spec(f"{MADE}:Recurring", seq="17"))).values
+    assert (values["flops_fvcore"], values["flops_agree"], values["flops_counted_by"]) == (None, None, "torch")
+    assert values["flops"] == 2 * (17 * 3 * 8 * (192 + 8) + 8 * 10)  # three gates
+
+
+@pytest.mark.parametrize(("name", "block"), [("Normalising", 0), ("Skipping", 2 * 17 * 192 * 192)])
+def test_a_step_is_counted_at_one_sample_and_with_every_block(name: str, block: int) -> None:
+    """Batch normalisation refuses one sample in training: its backward pass was guessed. A block was counted by chance."""
+    model, head = spec(f"{MADE}:{name}", seq="17"), 2 * 192 * 10
+    for _ in range(5):
+        counted.cache_clear()
+        values = flops.measure(small_job("flops", model, work={"phase": "train"})).values
+        assert (values["flops"], values["flops_train"]) == (head + block, 2 * head + (head + 2 * block if block else 0))
+
+
+def test_a_backward_pass_that_cannot_be_counted_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise CountError("torch's flop counter cannot count aten::mine")
+
+    monkeypatch.setattr("bench.peers.counted.count_train_with_torch", refuse)
+    model = spec(f"{MADE}:averaging+hidden=5", seq="17")
+    values = flops.measure(small_job("flops", model, work={"phase": "train"})).values
+    assert (values["flops_train"], values["flops_recompute"]) == (None, None)
+    assert values["flops"] == 2 * (192 * 5 + 5 * 10)
 
 
 def test_a_plan_with_outside_models_is_read_again_and_held_to_its_cost() -> None:
