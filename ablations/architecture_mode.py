@@ -21,7 +21,9 @@ Source: arXiv 1706.03762, Sec. 3 (encoder-decoder); arXiv 1409.0473 (additive at
 Cost: an hour on one CPU thread; about ten minutes on a GPU (estimate); two minutes with --quick on a CPU.
 """
 
-from bench.questions import Ablation, Arm, Asked, Finding, Grid, Prediction
+import functools
+
+from bench.questions import Ablation, Arm, Asked, Finding, Grid, predict
 
 DECODER = "metaformer+mixer=attention:causal=true+positions=sinusoidal+residual=post+activation=relu"
 REVERSE, COPY, LONGER, COST, CURVE = "reverse", "copy", "shorter to longer", "cost against n", "curve"
@@ -73,8 +75,7 @@ FORMS = (
 EXACT = "exact_accuracy"
 
 
-def predict_exact(part: str, of: str, expected: str, because: str, *, by: float = 0.02) -> Prediction:
-    return Prediction(part=part, arm=of, measure=EXACT, expected=expected, by=by, because=because)
+predict_exact = functools.partial(predict, measure=EXACT, by=0.02)
 
 
 ABLATION = Ablation(
@@ -103,21 +104,11 @@ ABLATION = Ablation(
         predict_exact(REVERSE, "recurrent, Bahdanau", "equal", "it looks up one symbol at a time"),
         predict_exact(COPY, "decoder", "equal", "the source lies in its past"),
         predict_exact(COPY, "recurrent, Bahdanau", "equal", "it looks up one symbol at a time"),
-        Prediction(part=LONGER, arm="recurrent, Bahdanau", expected="higher", because="it counts by its state, not by untrained positions"),
-        Prediction(
-            part=COST,
-            arm="encoder",
-            measure="flops",
-            expected="higher",
-            by=0.5,
-            seq_len=512,
-            because="each token passes all blocks",
-        ),
-        Prediction(
-            part=COST, arm="recurrent, Bahdanau", measure="latency_ms", expected="higher", by=0.5, because="its steps run one after another"
-        ),
-        Prediction(part=CURVE, arm="Nadaraya-Watson, learned", measure="score", expected="higher", because="the bandwidth fits the curve"),
-        Prediction(part=CURVE, arm="Transformer encoder", measure="score", expected="higher", because="it learns the curve itself"),
+        predict(LONGER, "recurrent, Bahdanau", "higher", "it counts by its state, not by untrained positions"),
+        predict(COST, "encoder", "higher", "each token passes all blocks", by=0.5, measure="flops", seq_len=512),
+        predict(COST, "recurrent, Bahdanau", "higher", "its steps run one after another", by=0.5, measure="latency_ms"),
+        predict(CURVE, "Nadaraya-Watson, learned", "higher", "the bandwidth fits the curve", measure="score"),
+        predict(CURVE, "Transformer encoder", "higher", "it learns the curve itself", measure="score"),
     ),
     findings=(
         Finding(

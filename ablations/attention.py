@@ -16,7 +16,9 @@ Deep Learning, Sec. 11.3 (masked softmax, additive scoring).
 Cost: half an hour on one CPU thread; about ten minutes on a GPU (estimate); two minutes with --quick on a CPU.
 """
 
-from bench.questions import Ablation, Arm, Asked, Finding, Grid, Prediction
+import functools
+
+from bench.questions import Ablation, Arm, Asked, Finding, Grid, predict
 
 IMAGES, MEMORY, BACKENDS, MASKS = "digits", "copy from n / 2 tokens away", "backends", "masks"
 
@@ -46,12 +48,7 @@ TIMED = {**SMALL, "match": "shape", "batch": "4", "metrics": "params,flops,laten
 LARGE = {**TIMED, "params": "22M", "width": "384", "depth": "12", "batch": "8", "dtype": "bf16", "seq": "256,1024,4096"}
 
 
-def predict_cost(
-    of: Arm, against: Arm, part: str, expected: str, because: str, *, by: float, seq_len: int, measure: str = "latency_ms"
-) -> Prediction:
-    return Prediction(
-        part=part, arm=of.name, against=against.name, measure=measure, expected=expected, by=by, seq_len=seq_len, because=because
-    )
+predict_cost = functools.partial(predict, measure="latency_ms", seq_len=1024)
 
 
 ABLATION = Ablation(
@@ -73,21 +70,18 @@ ABLATION = Ablation(
         Grid(name=MASKS, flags={**TIMED, "seq": "64,256"}, arms=(NO_MASK, PER_SAMPLE, CAUSAL, PER_QUERY)),
     ),
     predictions=(
-        *(
-            Prediction(part=IMAGES, arm=of.name, expected="equal", by=0.02, because="16 patches need one kind of neighbourhood")
-            for of in (ONE, EIGHT)
-        ),
-        Prediction(part=MEMORY, arm=ONE.name, expected="equal", by=0.02, because="each output needs one position"),
-        Prediction(part=IMAGES, arm=UNSCALED.name, expected="equal", by=0.02, because="training is slower but reaches the same accuracy"),
-        Prediction(part=IMAGES, arm=LEARNED.name, expected="equal", by=0.02, because="it ends near the usual scale"),
-        Prediction(part=IMAGES, arm=DROPPED.name, expected="lower", because="a small model does not overfit"),
-        Prediction(part=IMAGES, arm=ADDITIVE.name, expected="equal", by=0.02, because="only the score differs"),
-        Prediction(part=IMAGES, arm=UNEQUAL.name, against=ADDITIVE.name, expected="equal", by=0.02, because="a score needs few channels"),
-        predict_cost(EXPLICIT, AUTO, BACKENDS, "higher", "scores are written and read again", by=0.1, seq_len=1024),
-        predict_cost(EXPLICIT, AUTO, BACKENDS, "higher", "n x n scores are stored", by=0.5, seq_len=1024, measure="activation_bytes"),
-        predict_cost(FLASH, AUTO, BACKENDS, "equal", "auto chooses flash where it can", by=0.05, seq_len=1024),
-        predict_cost(PER_SAMPLE, NO_MASK, MASKS, "higher", "the mask is read for every score", by=0.02, seq_len=1024),
-        predict_cost(PER_QUERY, CAUSAL, MASKS, "higher", "the flag skips pairs that a mask only hides", by=0.1, seq_len=1024),
+        *(predict(IMAGES, of, "equal", "16 patches need one kind of neighbourhood", by=0.02) for of in (ONE, EIGHT)),
+        predict(MEMORY, ONE, "equal", "each output needs one position", by=0.02),
+        predict(IMAGES, UNSCALED, "equal", "training is slower but reaches the same accuracy", by=0.02),
+        predict(IMAGES, LEARNED, "equal", "it ends near the usual scale", by=0.02),
+        predict(IMAGES, DROPPED, "lower", "a small model does not overfit"),
+        predict(IMAGES, ADDITIVE, "equal", "only the score differs", by=0.02),
+        predict(IMAGES, UNEQUAL, "equal", "a score needs few channels", by=0.02, against=ADDITIVE),
+        predict_cost(BACKENDS, EXPLICIT, "higher", "scores are written and read again", by=0.1, against=AUTO),
+        predict_cost(BACKENDS, EXPLICIT, "higher", "n x n scores are stored", by=0.5, measure="activation_bytes", against=AUTO),
+        predict_cost(BACKENDS, FLASH, "equal", "auto chooses flash where it can", by=0.05, against=AUTO),
+        predict_cost(MASKS, PER_SAMPLE, "higher", "the mask is read for every score", by=0.02, against=NO_MASK),
+        predict_cost(MASKS, PER_QUERY, "higher", "the flag skips pairs that a mask only hides", by=0.1, against=CAUSAL),
     ),
     findings=(
         Finding(

@@ -30,8 +30,9 @@ minutes with --quick on a CPU.
 """
 
 import dataclasses
+import functools
 
-from bench.questions import Ablation, Arm, Asked, Finding, Grid, PaysFrom, Prediction
+from bench.questions import Ablation, Arm, Asked, Finding, Grid, PaysFrom, predict
 
 RECALL, COPY, IMAGES, QUESTIONS, COST = "associative recall", "copy from n / 2 tokens away", "images", "questions", "cost against n"
 SHORT, LONG = 64, 256
@@ -88,24 +89,8 @@ ON_COST = {**BLOCK, "metrics": "params,flops,latency,memory", "seq": f"17,64,256
 LARGE = {**BLOCK, "params": "7M", "width": "768", "dtype": "bf16", "batch": "8"}
 
 
-def predict(
-    part: str,
-    of: Arm,
-    expected: str,
-    because: str,
-    *,
-    by: float,
-    seq_len: int | None = None,
-    against: Arm = FUSED,
-    measure: str = "accuracy",
-) -> Prediction:
-    return Prediction(
-        part=part, arm=of.name, against=against.name, measure=measure, expected=expected, by=by, seq_len=seq_len, because=because
-    )
-
-
-def predict_time(of: Arm, expected: str, because: str, *, by: float = 0.1, seq_len: int = TIMED_AT, against: Arm = FUSED) -> Prediction:
-    return predict(COST, of, expected, because, by=by, seq_len=seq_len, against=against, measure="latency_ms")
+predict_quality = functools.partial(predict, against=FUSED)
+predict_time = functools.partial(predict, COST, by=0.1, seq_len=TIMED_AT, against=FUSED, measure="latency_ms")
 
 
 ABLATION = Ablation(
@@ -146,28 +131,30 @@ ABLATION = Ablation(
         predict_time(LOW_RANK_GATING, "lower", "2 n r weights in place of n^2", by=0.3),
         predict_time(LONG_CONVOLUTION, "lower", "n log n"),
         predict(COST, GATING, "higher", "n x n weights", by=2.0, seq_len=TIMED_AT, against=TOEPLITZ, measure="params"),
-        predict(RECALL, NONE, "lower", "a token alone says nothing of its value", by=0.3),
-        predict(RECALL, LINEAR, "lower", "64 pairs in a state of 32 x 32", by=0.1, seq_len=LONG),
-        predict(RECALL, STATE_SPACE, "lower", "64 pairs in a state of fixed size, written without regard to keys", by=0.1, seq_len=LONG),
-        predict(RECALL, SMALL_STATE, "lower", "a smaller state", by=0.05, seq_len=LONG, against=STATE_SPACE),
-        predict(RECALL, DELTA, "equal", "16 pairs fit the state, and a key overwrites what it held", by=0.05, seq_len=SHORT),
-        predict(RECALL, DELTA, "higher", "a key overwrites what it held", by=0.05, seq_len=LONG, against=LINEAR),
-        predict(RECALL, LONG_CONVOLUTION, "lower", "mixes by distance, not by content", by=0.1, seq_len=LONG),
-        predict(RECALL, TOEPLITZ, "lower", "mixes by distance, not by content", by=0.1, seq_len=LONG),
-        predict(RECALL, LOW_RANK, "lower", "16 sums of 64 pairs", by=0.1, seq_len=LONG),
-        predict(RECALL, GATING, "lower", "mixes by position, not by content", by=0.1, seq_len=LONG),
-        predict(COPY, TOEPLITZ, "equal", "a shift is a Toeplitz matrix", by=0.05),
-        predict(COPY, LONG_CONVOLUTION, "equal", "a shift is a filter", by=0.05),
-        predict(COPY, GATING, "equal", "W can hold the shift", by=0.05),
-        predict(COPY, LOW_RANK_GATING, "lower", "128 shifted tokens do not fit 16 sums", by=0.1, seq_len=LONG),
-        predict(COPY, LOW_RANK, "lower", "128 tokens do not fit 16 sums", by=0.1, seq_len=LONG),
-        predict(COPY, STATE_SPACE, "lower", "128 symbols in a state of fixed size", by=0.1, seq_len=LONG),
-        predict(COPY, LINEAR, "lower", "128 symbols in a state of fixed size", by=0.1, seq_len=LONG),
+        predict_quality(RECALL, NONE, "lower", "a token alone says nothing of its value", by=0.3),
+        predict_quality(RECALL, LINEAR, "lower", "64 pairs in a state of 32 x 32", by=0.1, seq_len=LONG),
+        predict_quality(
+            RECALL, STATE_SPACE, "lower", "64 pairs in a state of fixed size, written without regard to keys", by=0.1, seq_len=LONG
+        ),
+        predict_quality(RECALL, SMALL_STATE, "lower", "a smaller state", by=0.05, seq_len=LONG, against=STATE_SPACE),
+        predict_quality(RECALL, DELTA, "equal", "16 pairs fit the state, and a key overwrites what it held", by=0.05, seq_len=SHORT),
+        predict_quality(RECALL, DELTA, "higher", "a key overwrites what it held", by=0.05, seq_len=LONG, against=LINEAR),
+        predict_quality(RECALL, LONG_CONVOLUTION, "lower", "mixes by distance, not by content", by=0.1, seq_len=LONG),
+        predict_quality(RECALL, TOEPLITZ, "lower", "mixes by distance, not by content", by=0.1, seq_len=LONG),
+        predict_quality(RECALL, LOW_RANK, "lower", "16 sums of 64 pairs", by=0.1, seq_len=LONG),
+        predict_quality(RECALL, GATING, "lower", "mixes by position, not by content", by=0.1, seq_len=LONG),
+        predict_quality(COPY, TOEPLITZ, "equal", "a shift is a Toeplitz matrix", by=0.05),
+        predict_quality(COPY, LONG_CONVOLUTION, "equal", "a shift is a filter", by=0.05),
+        predict_quality(COPY, GATING, "equal", "W can hold the shift", by=0.05),
+        predict_quality(COPY, LOW_RANK_GATING, "lower", "128 shifted tokens do not fit 16 sums", by=0.1, seq_len=LONG),
+        predict_quality(COPY, LOW_RANK, "lower", "128 tokens do not fit 16 sums", by=0.1, seq_len=LONG),
+        predict_quality(COPY, STATE_SPACE, "lower", "128 symbols in a state of fixed size", by=0.1, seq_len=LONG),
+        predict_quality(COPY, LINEAR, "lower", "128 symbols in a state of fixed size", by=0.1, seq_len=LONG),
         *(
-            predict(IMAGES, of, "equal", "neighbours carry the label", by=0.03)
+            predict_quality(IMAGES, of, "equal", "neighbours carry the label", by=0.03)
             for of in (GATING, TOEPLITZ, LINEAR, STATE_SPACE, DELTA, LOW_RANK, LONG_CONVOLUTION)
         ),
-        *(predict(QUESTIONS, of, "equal", "few words tell the class", by=0.05) for of in (GATING, LINEAR, DELTA, NONE)),
+        *(predict_quality(QUESTIONS, of, "equal", "few words tell the class", by=0.05) for of in (GATING, LINEAR, DELTA, NONE)),
     ),
     findings=(
         Finding(

@@ -23,7 +23,9 @@ Cost: some twenty minutes on an H200 (estimate from the first pass); on a CPU sm
 without, and no time of theirs says anything about a GPU.
 """
 
-from bench.questions import Ablation, Arm, Grid, Prediction
+import functools
+
+from bench.questions import Ablation, Arm, Grid, predict
 
 GATES, KERNELS, HEADLINE = "gates", "attention kernels", "headline"
 LARGE, CIFAR, PUBLISHED, EXPLICIT = "51M on CIFAR-10", "4M on CIFAR-10", "published", "explicit attention"
@@ -151,36 +153,25 @@ REHEARSAL = (
 """Small models through the same parts; what needs a GPU or minutes of compilation is left out."""
 
 
-def on_gpu(part: str, arm: str, expected: str, by: float, because: str, *, against: str = "", n: int | None = None) -> Prediction:
-    return Prediction(
-        part=part,
-        arm=arm,
-        against=against,
-        measure="latency_ms",
-        expected=expected,
-        by=by,
-        seq_len=n,
-        because=because,
-        device="cuda",
-    )
+predict_time = functools.partial(predict, measure="latency_ms", device="cuda")
 
 
 PREDICTIONS = (
-    on_gpu(GATES, "baddbmm", "lower", 0.05, "one kernel, a third of the bytes", n=257),
-    on_gpu(GATES, "baddbmm", "higher", 0.0, "the gradient of its weight is a matrix per sample", n=4097),
-    on_gpu(KERNELS, MATH, "higher", 2.0, "scores are written to memory and read again", n=4097),
-    on_gpu(KERNELS, CUDNN, "lower", 0.05, "written for this generation of GPUs", n=4097),
-    on_gpu(HEADLINE, GMLP, "higher", 0.1, "one and a half times the bytes", n=256),
-    on_gpu(HEADLINE, GMLP, "equal", 0.2, "aligned rows", n=4096),
-    on_gpu(HEADLINE, GMLP, "higher", 1.0, "more multiply-adds in its n^2 term, on unaligned rows", n=4097),
-    Prediction(part=LARGE, arm="gMLP, steps as a CUDA graph", expected="equal", by=0.02, because="the same steps, replayed", device="cuda"),
-    Prediction(part=CIFAR, arm=GMLP, expected="higher", by=0.02, because="as on a CPU at 300k", device="cuda"),
-    on_gpu(PUBLISHED, "our gMLP-S", "lower", 0.0, "the batched product needs no transposed copies", against="timm's gMLP-S"),
-    on_gpu(PUBLISHED, "our DeiT-S", "equal", 0.05, "the same operators", against="timm's DeiT-S"),
-    on_gpu(EXPLICIT, MATH, "higher", 1.0, "scores are written to memory and read again", n=4097),
-    on_gpu(ESCAPE, "linear attention", "lower", 0.5, "linear in n", n=16384),
-    on_gpu(ESCAPE, "Toeplitz gates", "lower", 0.5, "n log n", n=16384),
-    on_gpu(COMPILED, "gMLP, compiled", "lower", 0.2, "element-wise work is fused", against=GMLP),
+    predict_time(GATES, "baddbmm", "lower", "one kernel, a third of the bytes", by=0.05, seq_len=257),
+    predict_time(GATES, "baddbmm", "higher", "the gradient of its weight is a matrix per sample", seq_len=4097),
+    predict_time(KERNELS, MATH, "higher", "scores are written to memory and read again", by=2.0, seq_len=4097),
+    predict_time(KERNELS, CUDNN, "lower", "written for this generation of GPUs", by=0.05, seq_len=4097),
+    predict_time(HEADLINE, GMLP, "higher", "one and a half times the bytes", by=0.1, seq_len=256),
+    predict_time(HEADLINE, GMLP, "equal", "aligned rows", by=0.2, seq_len=4096),
+    predict_time(HEADLINE, GMLP, "higher", "more multiply-adds in its n^2 term, on unaligned rows", by=1.0, seq_len=4097),
+    predict(LARGE, "gMLP, steps as a CUDA graph", "equal", "the same steps, replayed", by=0.02, device="cuda"),
+    predict(CIFAR, GMLP, "higher", "as on a CPU at 300k", by=0.02, device="cuda"),
+    predict_time(PUBLISHED, "our gMLP-S", "lower", "the batched product needs no transposed copies", against="timm's gMLP-S"),
+    predict_time(PUBLISHED, "our DeiT-S", "equal", "the same operators", by=0.05, against="timm's DeiT-S"),
+    predict_time(EXPLICIT, MATH, "higher", "scores are written to memory and read again", by=1.0, seq_len=4097),
+    predict_time(ESCAPE, "linear attention", "lower", "linear in n", by=0.5, seq_len=16384),
+    predict_time(ESCAPE, "Toeplitz gates", "lower", "n log n", by=0.5, seq_len=16384),
+    predict_time(COMPILED, "gMLP, compiled", "lower", "element-wise work is fused", by=0.2, against=GMLP),
 )
 
 ABLATION = Ablation(

@@ -17,7 +17,7 @@ Source: arXiv 2105.08050, Table 1 (gMLP-S); arXiv 2012.12877, Table 1 (DeiT-S).
 Cost: five to ten minutes on one CPU thread; about two on a GPU (estimate); a minute with --quick on a CPU.
 """
 
-from bench.questions import Ablation, Arm, Asked, Finding, Grid, Prediction
+from bench.questions import Ablation, Arm, Asked, Finding, Grid, Prediction, predict
 
 SAME_WIDTH, SAME_PARAMETERS, PUBLISHED = "same width at every n", "same parameters", "published"
 GMLP, FUSED, EXPLICIT = "gMLP", "fused attention", "explicit attention"
@@ -44,22 +44,20 @@ GRIDS = (
 
 
 def faster_than_explicit(n: int, by: float, part: str = SAME_WIDTH) -> Prediction:
-    return Prediction(
-        part=part,
-        arm=GMLP,
+    return predict(
+        part,
+        GMLP,
+        "lower",
+        "explicit attention writes n^2 activations per head to memory",
+        by=by,
         against=EXPLICIT,
         measure="latency_ms",
-        expected="lower",
-        by=by,
         seq_len=n,
-        because="explicit attention writes n^2 activations per head to memory",
     )
 
 
 def slower_than_fused(n: int) -> Prediction:
-    return Prediction(
-        part=SAME_WIDTH, arm=GMLP, measure="latency_ms", expected="higher", by=0.03, seq_len=n, because="more multiply-adds in its n^2 term"
-    )
+    return predict(SAME_WIDTH, GMLP, "higher", "more multiply-adds in its n^2 term", by=0.03, measure="latency_ms", seq_len=n)
 
 
 ABLATION = Ablation(
@@ -73,14 +71,14 @@ ABLATION = Ablation(
         slower_than_fused(1025),
         slower_than_fused(4097),
         faster_than_explicit(1025, 0.1, SAME_PARAMETERS),
-        Prediction(
-            part=SAME_PARAMETERS,
-            arm=GMLP,
-            measure="latency_ms",
-            expected="equal",
+        predict(
+            SAME_PARAMETERS,
+            GMLP,
+            "equal",
+            "fewer multiply-adds in total, because n^2 weights reduce the width",
             by=0.1,
+            measure="latency_ms",
             seq_len=1025,
-            because="fewer multiply-adds in total, because n^2 weights reduce the width",
         ),
     ),
     findings=(

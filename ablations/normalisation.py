@@ -12,7 +12,7 @@ inside the residual); Dive into Deep Learning, Sec. 11.7.
 Cost: ten minutes on one CPU thread; about as long on a GPU (estimate); a minute with --quick on a CPU.
 """
 
-from bench.questions import Ablation, Arm, Asked, Finding, Grid, Prediction
+from bench.questions import Ablation, Arm, Asked, Finding, Grid, predict
 
 SHALLOW, DEEP, KINDS = "2 blocks", "8 blocks", "kind of norm and activation"
 LOW, USUAL, HIGH = "0.0005", "0.002", "0.008"
@@ -48,21 +48,14 @@ ABLATION = Ablation(
         Grid(name=KINDS, flags={**SMALL, "depth": "2", "params": "100k", "epochs": "2"}, arms=(LAYER, BATCH, RELU, BATCH_RELU)),
     ),
     predictions=(
-        Prediction(part=SHALLOW, arm=POST.name, expected="equal", by=0.02, because="two norms on the gradient's path hardly matter"),
-        Prediction(part=DEEP, arm=POST.name, expected="lower", by=0.02, because="the gradient passes a norm at every block"),
-        Prediction(part=DEEP, arm=POST_LOW.name, against=PRE.name, expected="equal", by=0.05, because="a lower rate lets post-norm train"),
-        Prediction(
-            part=DEEP,
-            arm=POST_HIGH.name,
-            against=PRE_HIGH.name,
-            expected="lower",
-            by=0.1,
-            because="the higher the rate, the worse for post-norm",
-        ),
-        Prediction(part=DEEP, arm=INNER.name, expected="equal", by=0.02, because="the residual path has no norm, as with pre-norm"),
-        Prediction(part=DEEP, arm=NONE.name, expected="lower", by=0.1, because="the gradient has no direct path through eight blocks"),
-        Prediction(part=KINDS, arm=BATCH.name, expected="equal", by=0.02, because="patches of a batch are as similar as channels"),
-        Prediction(part=KINDS, arm=RELU.name, expected="equal", by=0.02, because="ReLU and GELU have nearly the same shape"),
+        predict(SHALLOW, POST, "equal", "two norms on the gradient's path hardly matter", by=0.02),
+        predict(DEEP, POST, "lower", "the gradient passes a norm at every block", by=0.02),
+        predict(DEEP, POST_LOW, "equal", "a lower rate lets post-norm train", by=0.05, against=PRE),
+        predict(DEEP, POST_HIGH, "lower", "the higher the rate, the worse for post-norm", by=0.1, against=PRE_HIGH),
+        predict(DEEP, INNER, "equal", "the residual path has no norm, as with pre-norm", by=0.02),
+        predict(DEEP, NONE, "lower", "the gradient has no direct path through eight blocks", by=0.1),
+        predict(KINDS, BATCH, "equal", "patches of a batch are as similar as channels", by=0.02),
+        predict(KINDS, RELU, "equal", "ReLU and GELU have nearly the same shape", by=0.02),
     ),
     findings=(
         Finding(

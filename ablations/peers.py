@@ -15,7 +15,7 @@ torch.nn.TransformerEncoder. arXiv 2105.08050 (gMLP), 2010.11929 (ViT), 2012.128
 Cost: about an hour on one CPU thread; about three on a GPU, mostly compiling (estimate); three minutes with --quick on a CPU.
 """
 
-from bench.questions import LOWER, Ablation, Arm, Grid, Prediction
+from bench.questions import LOWER, Ablation, Arm, Grid, Prediction, predict
 
 CPU_ENGINES = {"infer": "onednn", "train": "onednn"}
 CUDA_ENGINES = {"infer": "graph", "train": "compile"}
@@ -130,7 +130,7 @@ def in_bf16() -> tuple[Grid, ...]:
 
 def faster(part: str, peer: str) -> Prediction:
     because = "the same products run in a faster kernel, and a large batch runs in pieces that fit a cache"
-    return Prediction(part=part, arm=BEST, against=peer, measure="latency_ms", expected=LOWER, device="cpu", because=because)
+    return predict(part, BEST, LOWER, because, against=peer, measure="latency_ms", device="cpu")
 
 
 ABLATION = Ablation(

@@ -13,7 +13,7 @@ Source: arXiv 1706.03762, Sec. 3.5 and Table 3 (E); arXiv 2105.08050, Sec. 2 (gM
 Cost: half an hour on one CPU thread; about as long on a GPU (estimate); a minute with --quick on a CPU.
 """
 
-from bench.questions import Ablation, Arm, Asked, Finding, Grid, Prediction
+from bench.questions import Ablation, Arm, Asked, Finding, Grid, predict
 
 IMAGES, MEMORY = "digits", "copy"
 COMMON = {"depth": "2", "metrics": "params,flops,accuracy", "batch": "32"}
@@ -51,27 +51,18 @@ ABLATION = Ablation(
         Grid(name=MEMORY, flags={**ON_COPY, "params": "150k", "task": "copy+items=2000", "epochs": "2"}, arms=ARMS[:3]),
     ),
     predictions=(
-        Prediction(part=MEMORY, arm="attention, learned", expected="higher", by=0.3, because="without positions all blanks are alike"),
-        Prediction(part=MEMORY, arm="attention, sinusoidal", expected="higher", by=0.3, because="as with learned positions"),
-        Prediction(part=IMAGES, arm="attention, learned", expected="higher", by=0.02, because="a bag of patches loses the layout"),
-        Prediction(
-            part=IMAGES,
-            arm="attention, sinusoidal",
+        predict(MEMORY, "attention, learned", "higher", "without positions all blanks are alike", by=0.3),
+        predict(MEMORY, "attention, sinusoidal", "higher", "as with learned positions", by=0.3),
+        predict(IMAGES, "attention, learned", "higher", "a bag of patches loses the layout", by=0.02),
+        predict(IMAGES, "attention, sinusoidal", "equal", "both distinguish all positions", by=0.02, against="attention, learned"),
+        predict(IMAGES, "gMLP, learned", "equal", "W already depends on position", by=0.02, against="gMLP, none"),
+        predict(MEMORY, "gMLP, learned", "equal", "as on images", by=0.02, against="gMLP, none"),
+        predict(
+            IMAGES,
+            "attention, learned, dropout on them",
+            "lower",
+            "nothing overfits here, so dropout only slows training",
             against="attention, learned",
-            expected="equal",
-            by=0.02,
-            because="both distinguish all positions",
-        ),
-        Prediction(
-            part=IMAGES, arm="gMLP, learned", against="gMLP, none", expected="equal", by=0.02, because="W already depends on position"
-        ),
-        Prediction(part=MEMORY, arm="gMLP, learned", against="gMLP, none", expected="equal", by=0.02, because="as on images"),
-        Prediction(
-            part=IMAGES,
-            arm="attention, learned, dropout on them",
-            against="attention, learned",
-            expected="lower",
-            because="nothing overfits here, so dropout only slows training",
         ),
     ),
     findings=(

@@ -11,7 +11,7 @@ Cost: twenty minutes on one CPU thread, with CIFAR-10 (needs --data-root); some 
 with --quick on a CPU.
 """
 
-from bench.questions import Ablation, Arm, Asked, Finding, Grid, Prediction
+from bench.questions import Ablation, Arm, Asked, Finding, Grid, predict
 
 PHOTOGRAPHS, DIGITS = "photographs", "digits"
 FAMILIES = {"gMLP": "gmlp", "ViT": "vit", "Transformer": "transformer"}
@@ -29,14 +29,7 @@ ABLATION = Ablation(
     cuda=(Grid(name=PHOTOGRAPHS, flags={**ON_PHOTOGRAPHS, "task": "cifar10", "params": "4M", "epochs": "10"}, arms=ARMS),),
     quick=(Grid(name=DIGITS, flags=ON_DIGITS, arms=ARMS),),
     predictions=tuple(
-        Prediction(
-            part=PHOTOGRAPHS,
-            arm=rounded.name,
-            against=exact.name,
-            expected="equal",
-            by=0.02,
-            because="noise of batches exceeds that of rounding",
-        )
+        predict(PHOTOGRAPHS, rounded, "equal", "noise of batches exceeds that of rounding", by=0.02, against=exact)
         for exact, rounded in zip(FP32, BF16, strict=True)
     ),
     findings=(

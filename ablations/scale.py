@@ -10,7 +10,7 @@ Cost: half an hour on one CPU thread; more than an hour on a GPU (CIFAR-10, need
 --quick on a CPU.
 """
 
-from bench.questions import Ablation, Arm, Asked, Finding, Grid, Prediction
+from bench.questions import Ablation, Arm, Asked, Finding, Grid, predict
 
 SIZE, DEPTH = "parameters", "depth at fixed parameters"
 FAMILIES = ("gmlp", "vit", "transformer")
@@ -43,11 +43,11 @@ ABLATION = Ablation(
         Grid(name=DEPTH, flags={**TRAINED, "params": "600k", "epochs": "2"}, arms=depths(DEPTHS[:3]), baseline="2 blocks"),
     ),
     predictions=(
-        Prediction(part=SIZE, arm="120k", expected="lower", because="accuracy rises steeply at small sizes"),
-        Prediction(part=SIZE, arm="1M", expected="equal", by=0.02, because="1,800 images of digits need no more"),
-        Prediction(part=DEPTH, arm="1 block", expected="lower", because="tokens are mixed only once"),
-        Prediction(part=DEPTH, arm="4 blocks", expected="equal", by=0.02, because="depth and width are interchangeable near the optimum"),
-        Prediction(part=DEPTH, arm="8 blocks", expected="lower", because="the blocks are too narrow"),
+        predict(SIZE, "120k", "lower", "accuracy rises steeply at small sizes"),
+        predict(SIZE, "1M", "equal", "1,800 images of digits need no more", by=0.02),
+        predict(DEPTH, "1 block", "lower", "tokens are mixed only once"),
+        predict(DEPTH, "4 blocks", "equal", "depth and width are interchangeable near the optimum", by=0.02),
+        predict(DEPTH, "8 blocks", "lower", "the blocks are too narrow"),
     ),
     findings=(
         Finding(

@@ -23,7 +23,9 @@ Cost: half an hour on one CPU thread; two hours on a GPU (estimate); both with C
 --quick on a CPU.
 """
 
-from bench.questions import Ablation, Arm, Asked, Finding, Grid, Prediction
+import functools
+
+from bench.questions import Ablation, Arm, Asked, Finding, Grid, predict
 
 IMAGES, PHOTOGRAPHS, HOT = "digits", "photographs", "five times the learning rate"
 
@@ -66,8 +68,9 @@ ON_CIFAR = {**SMALL, "task": "cifar10+items=6000", "seq": "16", "epochs": "8", "
 HOTTER = {**ON_DIGITS, "recipe": "learning_rate=0.01"}
 
 
-def predict(of: Arm, expected: str, because: str, *, by: float = 0.02, part: str = IMAGES, against: Arm = SPLIT) -> Prediction:
-    return Prediction(part=part, arm=of.name, against=against.name, expected=expected, by=by, because=because)
+predict_digits, predict_photographs, predict_hot = (
+    functools.partial(predict, part, by=0.02, against=SPLIT) for part in (IMAGES, PHOTOGRAPHS, HOT)
+)
 
 
 ABLATION = Ablation(
@@ -90,28 +93,28 @@ ABLATION = Ablation(
         Grid(name=HOT, flags={**HOTTER, "epochs": "2"}, arms=STARTS[:4]),
     ),
     predictions=(
-        predict(IDENTITY, "lower", "tokens are not mixed"),
-        predict(IDENTITY, "lower", "tokens are not mixed", part=PHOTOGRAPHS),
-        predict(LINEAR, "lower", "it mixes all inputs in the same way", by=0.0),
-        predict(LINEAR, "lower", "it mixes all inputs in the same way", by=0.0, part=PHOTOGRAPHS),
-        predict(LINEAR_DEFAULT, "lower", "the linear form is weaker from any initialisation", by=0.0, part=PHOTOGRAPHS),
-        predict(ADDITIVE, "lower", "first-order interaction only", by=0.0, part=PHOTOGRAPHS),
-        predict(MULTIPLICATIVE, "equal", "second-order interaction, as with the split"),
-        predict(MULTIPLICATIVE, "equal", "second-order interaction, as with the split", part=PHOTOGRAPHS),
-        predict(ADDITIVE_ONE, "equal", "the next layer removes the added constant", against=ADDITIVE),
-        predict(HEADS, "equal", "16 tokens need one matrix"),
-        predict(AVERAGED, "equal", "an average of matrices is one matrix"),
-        predict(SMALL_W, "equal", "still starts near the identity"),
-        predict(ZERO_B, "lower", "the gate starts closed", by=0.0),
-        predict(LARGE_W, "equal", "random mixing is survived at the usual learning rate"),
-        predict(DEFAULT_W, "lower", "starts as random mixing, at a high learning rate", part=HOT, by=0.0),
-        predict(UNNORMED, "equal", "less stable but not less accurate"),
-        predict(UNNORMED, "lower", "nothing keeps the scale of v", part=HOT, by=0.0),
-        predict(TOEPLITZ, "equal", "relative offsets suffice for 16 tokens"),
-        predict(TOEPLITZ, "equal", "relative offsets suffice for 16 tokens", part=PHOTOGRAPHS),
-        predict(AFTER, "equal", "only one more activation per block"),
-        predict(TINY_64, "equal", "digits need no search by content"),
-        predict(TINY_64, "higher", "photographs benefit from mixing by content", part=PHOTOGRAPHS, by=0.0),
+        predict_digits(IDENTITY, "lower", "tokens are not mixed"),
+        predict_photographs(IDENTITY, "lower", "tokens are not mixed"),
+        predict_digits(LINEAR, "lower", "it mixes all inputs in the same way", by=0.0),
+        predict_photographs(LINEAR, "lower", "it mixes all inputs in the same way", by=0.0),
+        predict_photographs(LINEAR_DEFAULT, "lower", "the linear form is weaker from any initialisation", by=0.0),
+        predict_photographs(ADDITIVE, "lower", "first-order interaction only", by=0.0),
+        predict_digits(MULTIPLICATIVE, "equal", "second-order interaction, as with the split"),
+        predict_photographs(MULTIPLICATIVE, "equal", "second-order interaction, as with the split"),
+        predict_digits(ADDITIVE_ONE, "equal", "the next layer removes the added constant", against=ADDITIVE),
+        predict_digits(HEADS, "equal", "16 tokens need one matrix"),
+        predict_digits(AVERAGED, "equal", "an average of matrices is one matrix"),
+        predict_digits(SMALL_W, "equal", "still starts near the identity"),
+        predict_digits(ZERO_B, "lower", "the gate starts closed", by=0.0),
+        predict_digits(LARGE_W, "equal", "random mixing is survived at the usual learning rate"),
+        predict_hot(DEFAULT_W, "lower", "starts as random mixing, at a high learning rate", by=0.0),
+        predict_digits(UNNORMED, "equal", "less stable but not less accurate"),
+        predict_hot(UNNORMED, "lower", "nothing keeps the scale of v", by=0.0),
+        predict_digits(TOEPLITZ, "equal", "relative offsets suffice for 16 tokens"),
+        predict_photographs(TOEPLITZ, "equal", "relative offsets suffice for 16 tokens"),
+        predict_digits(AFTER, "equal", "only one more activation per block"),
+        predict_digits(TINY_64, "equal", "digits need no search by content"),
+        predict_photographs(TINY_64, "higher", "photographs benefit from mixing by content", by=0.0),
     ),
     findings=(
         Finding(

@@ -17,7 +17,7 @@ Cost: four hours on one CPU thread; six on a GPU (estimate); both with data (nee
 on a CPU, less without data.
 """
 
-from bench.questions import Ablation, Arm, Asked, Finding, Grid, Prediction
+from bench.questions import Ablation, Arm, Asked, Finding, Grid, predict
 
 NESTED, TREC, SST2, IMDB, MASKED = "nested expressions", "TREC", "SST-2", "IMDb", "masked tokens"
 
@@ -47,10 +47,6 @@ LARGE = {**SMALL, "depth": "6", "params": "10M", "metrics": "params,flops,latenc
 PERPLEXITY = "perplexity"
 
 
-def predict_equal(part: str, of: Arm, because: str, *, by: float = 0.03, against: Arm = TRANSFORMER) -> Prediction:
-    return Prediction(part=part, arm=of.name, against=against.name, expected="equal", by=by, because=because)
-
-
 ABLATION = Ablation(
     cpu=(
         Grid(name=NESTED, flags=ON_NESTED, arms=MODELS),
@@ -72,37 +68,18 @@ ABLATION = Ablation(
         Grid(name=MASKED, flags={**ON_MASKED, "epochs": "1"}, arms=HIDDEN[:4]),
     ),
     predictions=(
-        predict_equal(TREC, GMLP, "the class depends on few words"),
-        predict_equal(TREC, BAG, "the class depends on few words", by=0.1),
-        predict_equal(SST2, GMLP, "sentiment depends on words"),
-        predict_equal(IMDB, GMLP, "sentiment depends on words"),
-        predict_equal(IMDB, BAG, "sentiment depends on words"),
-        Prediction(
-            part=NESTED, arm=GMLP.name, against=TRANSFORMER.name, expected="lower", because="relevant tokens must be found by content"
-        ),
-        Prediction(
-            part=MASKED,
-            arm=BAG.name,
-            against=GMLP.name,
-            measure=PERPLEXITY,
-            expected="higher",
-            by=0.1,
-            because="neighbours reveal hidden tokens",
-        ),
-        Prediction(part=MASKED, arm="gMLP, linear", measure=PERPLEXITY, expected="higher", because="first-order interaction only"),
-        Prediction(part=MASKED, arm="gMLP, additive", measure=PERPLEXITY, expected="higher", because="first-order interaction only"),
-        Prediction(
-            part=MASKED,
-            arm="gMLP, multiplicative",
-            measure=PERPLEXITY,
-            expected="equal",
-            by=0.05,
-            because="second-order interaction as well",
-        ),
-        Prediction(part=MASKED, arm=AMLP.name, measure=PERPLEXITY, expected="lower", because="attention finds words at any position"),
-        Prediction(
-            part=MASKED, arm=TRANSFORMER.name, measure=PERPLEXITY, expected="lower", because="attention finds words at any position"
-        ),
+        predict(TREC, GMLP, "equal", "the class depends on few words", by=0.03, against=TRANSFORMER),
+        predict(TREC, BAG, "equal", "the class depends on few words", by=0.1, against=TRANSFORMER),
+        predict(SST2, GMLP, "equal", "sentiment depends on words", by=0.03, against=TRANSFORMER),
+        predict(IMDB, GMLP, "equal", "sentiment depends on words", by=0.03, against=TRANSFORMER),
+        predict(IMDB, BAG, "equal", "sentiment depends on words", by=0.03, against=TRANSFORMER),
+        predict(NESTED, GMLP, "lower", "relevant tokens must be found by content", against=TRANSFORMER),
+        predict(MASKED, BAG, "higher", "neighbours reveal hidden tokens", by=0.1, against=GMLP, measure=PERPLEXITY),
+        predict(MASKED, "gMLP, linear", "higher", "first-order interaction only", measure=PERPLEXITY),
+        predict(MASKED, "gMLP, additive", "higher", "first-order interaction only", measure=PERPLEXITY),
+        predict(MASKED, "gMLP, multiplicative", "equal", "second-order interaction as well", by=0.05, measure=PERPLEXITY),
+        predict(MASKED, AMLP, "lower", "attention finds words at any position", measure=PERPLEXITY),
+        predict(MASKED, TRANSFORMER, "lower", "attention finds words at any position", measure=PERPLEXITY),
     ),
     findings=(
         Finding(

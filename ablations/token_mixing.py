@@ -24,7 +24,9 @@ Cost: three quarters of an hour on one CPU thread; about twenty minutes on a GPU
 a CPU.
 """
 
-from bench.questions import Ablation, Arm, Asked, Finding, Grid, Prediction
+import functools
+
+from bench.questions import Ablation, Arm, Asked, Finding, Grid, predict
 
 IMAGES, MEMORY, COST = "images", "copy from n / 2 tokens away", "cost against n"
 SHORT, MIDDLE, LONG = 16, 32, 64
@@ -67,16 +69,8 @@ ON_COST = {**BLOCK, "match": "shape", "batch": "4", "metrics": "params,flops,lat
 LARGE = {"depth": "1", "params": "2M", "width": "384"}
 
 
-def predict_copy(of: Arm, expected: str, because: str, *, by: float = 0.3, seq_len: int | None = None, against: Arm = NONE) -> Prediction:
-    return Prediction(part=MEMORY, arm=of.name, against=against.name, expected=expected, by=by, seq_len=seq_len, because=because)
-
-
-def predict_cost(
-    of: Arm, expected: str, because: str, *, by: float, seq_len: int, against: Arm = FUSED, measure: str = "latency_ms"
-) -> Prediction:
-    return Prediction(
-        part=COST, arm=of.name, against=against.name, measure=measure, expected=expected, by=by, seq_len=seq_len, because=because
-    )
+predict_copy = functools.partial(predict, MEMORY, by=0.3, against=NONE)
+predict_cost = functools.partial(predict, COST, against=FUSED, measure="latency_ms")
 
 
 ABLATION = Ablation(
@@ -114,12 +108,10 @@ ABLATION = Ablation(
         predict_copy(LINEAR, "lower", "32 symbols must share states of 32 x 32", by=0.05, seq_len=LONG, against=FUSED),
         predict_copy(LEARNED_KERNEL, "equal", "queries and keys can be scaled instead", by=0.05, against=KERNEL),
         *(
-            Prediction(
-                part=IMAGES, arm=of.name, against=FUSED.name, expected="equal", by=0.03, because="with 16 patches position matters little"
-            )
+            predict(IMAGES, of, "equal", "with 16 patches position matters little", by=0.03, against=FUSED)
             for of in (GATING, ADDITIVE, KERNEL, WINDOW, CONVOLUTION, LINEAR, GRU)
         ),
-        Prediction(part=IMAGES, arm=FUSED.name, against=NONE.name, expected="higher", by=0.02, because="patches must be mixed"),
+        predict(IMAGES, FUSED, "higher", "patches must be mixed", by=0.02, against=NONE),
         predict_cost(EXPLICIT, "higher", "scores are written and read again", by=0.1, seq_len=1024),
         predict_cost(EXPLICIT, "higher", "n x n scores are stored", by=0.5, seq_len=1024, measure="activation_bytes"),
         predict_cost(ADDITIVE, "higher", "a tanh per pair and channel", by=2.0, seq_len=1024),

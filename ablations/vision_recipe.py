@@ -25,9 +25,10 @@ GPU (estimate); both with CIFAR-10 (needs --data-root). A minute with --quick on
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 
-from bench.questions import Ablation, Arm, Asked, Finding, Grid, Prediction
+from bench.questions import Ablation, Arm, Asked, Finding, Grid, predict
 
 ADDED, REMOVED, WHOLE = "added to the basic recipe", "removed from the full recipe", "the whole training set"
 VIT, STEM = "vit", "vit+stem=convolution"
@@ -119,8 +120,8 @@ def on_digits(arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
     return tuple(chosen for chosen in without_patch_sizes(arms) if "randaugment" not in chosen.flags.get("recipe", ""))
 
 
-def predict(of: Arm, expected: str, because: str, *, by: float = 0.0, part: str = ADDED, against: Arm = BASIC) -> Prediction:
-    return Prediction(part=part, arm=of.name, against=against.name, expected=expected, by=by, because=because)
+predict_added = functools.partial(predict, ADDED, against=BASIC)
+predict_whole = functools.partial(predict, WHOLE, against=BASIC)
 
 
 ABLATION = Ablation(
@@ -135,28 +136,28 @@ ABLATION = Ablation(
         Grid(name=REMOVED, flags=ON_DIGITS, arms=at_widths(LESS[:4], *AT_200K)),
     ),
     predictions=(
-        predict(STEMMED, "higher", "the stem has neighbourhood built in", by=0.02),
-        predict(MILDLY, "higher", "it teaches invariance to shifts and flips"),
-        predict(TAUGHT, "higher", "the teacher has neighbourhood built in"),
-        predict(STEMMED, "higher", "built-in structure need not be learned", against=TAUGHT),
-        predict(LARGE_PATCHES, "lower", "16 patches carry little detail", by=0.02),
-        *(predict(of, "lower", "too little training to overfit") for of in (MIXED, CUT)),
-        *(predict(of, "equal", "the augmentation is mild", by=0.03) for of in (RANDOM, ERASED)),
-        predict(CONSTANT, "lower", "training never settles"),
-        predict(LARGE_BATCH, "lower", "an eighth of the steps", by=0.02),
-        predict(BODY, "lower", "too little training to overfit"),
-        predict(HEAD, "equal", "it affects a single vector", by=0.02),
-        predict(WIDE_HEAD, "equal", "the blocks determine the accuracy", by=0.02),
-        predict(SHALLOW, "equal", "depth and width are interchangeable", by=0.02),
-        predict(DEEP, "lower", "the blocks are too narrow"),
-        predict(STRONG_DECAY, "equal", "few steps for the decay to act", by=0.02),
-        predict(DECAY_STRONG_RANDOM, "lower", "both restrict the model", against=STRONG_RANDOM),
-        predict(LESS[1], "lower", "the stem is missed most", by=0.02, part=REMOVED, against=FULL),
-        predict(LESS[1], "lower", "the stem is missed more than the teacher", part=REMOVED, against=LESS[3]),
-        predict(MILDLY, "higher", "without it the model overfits in 20 epochs", by=0.02, part=WHOLE),
-        predict(STEMMED, "higher", "the stem has neighbourhood built in", by=0.05, part=WHOLE),
-        predict(STEMMED_MILDLY, "higher", "without crop and flip it overfits", by=0.03, part=WHOLE, against=STEMMED),
-        predict(FULL, "equal", "the stem has what the teacher would teach", by=0.02, part=WHOLE, against=STEMMED_MILDLY),
+        predict_added(STEMMED, "higher", "the stem has neighbourhood built in", by=0.02),
+        predict_added(MILDLY, "higher", "it teaches invariance to shifts and flips"),
+        predict_added(TAUGHT, "higher", "the teacher has neighbourhood built in"),
+        predict_added(STEMMED, "higher", "built-in structure need not be learned", against=TAUGHT),
+        predict_added(LARGE_PATCHES, "lower", "16 patches carry little detail", by=0.02),
+        *(predict_added(of, "lower", "too little training to overfit") for of in (MIXED, CUT)),
+        *(predict_added(of, "equal", "the augmentation is mild", by=0.03) for of in (RANDOM, ERASED)),
+        predict_added(CONSTANT, "lower", "training never settles"),
+        predict_added(LARGE_BATCH, "lower", "an eighth of the steps", by=0.02),
+        predict_added(BODY, "lower", "too little training to overfit"),
+        predict_added(HEAD, "equal", "it affects a single vector", by=0.02),
+        predict_added(WIDE_HEAD, "equal", "the blocks determine the accuracy", by=0.02),
+        predict_added(SHALLOW, "equal", "depth and width are interchangeable", by=0.02),
+        predict_added(DEEP, "lower", "the blocks are too narrow"),
+        predict_added(STRONG_DECAY, "equal", "few steps for the decay to act", by=0.02),
+        predict_added(DECAY_STRONG_RANDOM, "lower", "both restrict the model", against=STRONG_RANDOM),
+        predict(REMOVED, LESS[1], "lower", "the stem is missed most", by=0.02, against=FULL),
+        predict(REMOVED, LESS[1], "lower", "the stem is missed more than the teacher", against=LESS[3]),
+        predict_whole(MILDLY, "higher", "without it the model overfits in 20 epochs", by=0.02),
+        predict_whole(STEMMED, "higher", "the stem has neighbourhood built in", by=0.05),
+        predict_whole(STEMMED_MILDLY, "higher", "without crop and flip it overfits", by=0.03, against=STEMMED),
+        predict_whole(FULL, "equal", "the stem has what the teacher would teach", by=0.02, against=STEMMED_MILDLY),
     ),
     findings=(
         Finding(

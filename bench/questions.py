@@ -173,6 +173,25 @@ class Arm:
     facts: Mapping[str, str] = field(default_factory=dict)
 
 
+def predict(
+    part: str,
+    of: Arm | str,
+    expected: str,
+    because: str,
+    *,
+    by: float = 0.0,
+    against: Arm | str = "",
+    measure: str = "accuracy",
+    seq_len: int | None = None,
+    device: str = "",
+) -> Prediction:
+    """Return a prediction about an arm, given itself or by its name. The arguments are the fields of `Prediction`."""
+    arm, other = (each if isinstance(each, str) else each.name for each in (of, against))
+    return Prediction(
+        part=part, arm=arm, against=other, measure=measure, expected=expected, by=by, seq_len=seq_len, because=because, device=device
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Grid:
     """One part of an ablation, written as command-line flags.
