@@ -55,7 +55,7 @@ _HARMLESS_FFT = re.compile(r"_(?:r?fftfreq|i?fftshift)$|_cufft_")
 """Operators with `fft` in their name that transform nothing."""
 _COMPLEX_PRODUCT = 4
 """Real multiply-adds in one of complex numbers."""
-_TRANSPARENT_NAMESPACES = ("aten", "prim", "prims")
+_TRANSPARENT_NAMESPACES = ("aten", "prim", "prims", "profiler")
 _FITTED, _CHECKED = (2, 4, 6), 16
 """Small lengths at which a stepwise reference is counted, the first ones two apart.
 

@@ -114,6 +114,11 @@ def test_what_fvcore_cannot_follow_is_counted_by_torch_alone() -> None:
     assert values["flops"] == 2 * (17 * 3 * 8 * (192 + 8) + 8 * 10)  # three gates
 
 
+def test_a_model_that_cannot_run_on_meta_is_counted_on_the_cpu() -> None:
+    values = flops.measure(small_job("flops", spec(f"{MADE}:Centring", seq="17"), work={"phase": "train"})).values
+    assert (values["flops"], values["flops_train"]) == (2 * 192 * 10, 4 * 192 * 10)
+
+
 @pytest.mark.parametrize(("name", "block"), [("Normalising", 0), ("Skipping", 2 * 17 * 192 * 192)])
 def test_a_step_is_counted_at_one_sample_and_with_every_block(name: str, block: int) -> None:
     """Batch normalisation refuses one sample in training: its backward pass was guessed. A block was counted by chance."""
