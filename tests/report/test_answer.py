@@ -69,7 +69,7 @@ def test_the_answer_says_how_flops_grow_and_where_the_n_squared_is(make_data: Ma
     _, grew, means = answer_sentences(data)
     assert grew == (
         f"From n = 17 to 257 (15×), FLOPs per sample grow {grown['gmlp']}× in gMLP and {grown['vit']}× in ViT; "
-        f"at n = 257, n² is {numbers.percent(shares['gmlp'])} and {numbers.percent(shares['vit'])} of them."
+        f"at 257, n² is {numbers.percent(shares['gmlp'])} and {numbers.percent(shares['vit'])} of them."
     )
     assert means == "Both are quadratic: gMLP keeps n² weights, ViT computes n² scores per sample, which fused attention never stores."
     data.frame["attention_effective"] = ["math" if model == "vit" else "none" for model in data.frame["model"]]

@@ -108,22 +108,25 @@ def _growth(found: Sequence[FlopsGrowth], room: int) -> list[str]:
 
 
 def _grew(found: Sequence[FlopsGrowth]) -> str:
-    """Write `From n = 17 to 257 (15×), FLOPs per sample grow 15.3× in gMLP and 19.2× in ViT; at n = 257, n² is 44 % and 28 % of them.`
+    """Write `From n = 17 to 257 (15×), FLOPs per sample grow 15.3× in gMLP and 19.2× in ViT; at 257, n² is 44 % and 28 % of them.`
 
     A width that falls, to keep a budget, is named: it hides growth.
     """
     first, *_ = found
     named = gate_and_attention(found) or found[:2]
-    texts = [f"{numbers.significant(growth.times)}× in {spell_out_model(growth.model)}{_narrower(growth)}" for growth in named]
+    texts = [
+        f"{numbers.significant(growth.times)}× in {spell_out_model(growth.model)}{_narrower(growth, is_first=not i)}"
+        for i, growth in enumerate(named)
+    ]
     factor = numbers.significant(first.longest / first.shortest, 2)
     shares = join_names([numbers.percent(growth.share) for growth in named])
     start = f"From n = {first.shortest} to {first.longest} ({factor}×), FLOPs per sample grow {join_names(texts)}"
-    return f"{start}; at n = {first.longest}, n² is {shares} of them."
+    return f"{start}; at {first.longest}, n² is {shares} of them."
 
 
-def _narrower(growth: FlopsGrowth) -> str:
+def _narrower(growth: FlopsGrowth, *, is_first: bool) -> str:
     start, end = growth.widths
-    return f" (its width falls from {start} to {end})" if end < start else ""
+    return f" ({'its width falls from' if is_first else 'width'} {start} to {end})" if end < start else ""
 
 
 def _means(found: Sequence[FlopsGrowth], *, with_shares: bool) -> str:
