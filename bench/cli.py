@@ -431,6 +431,7 @@ def main(arguments: list[str] | None = None) -> None:
     """
     if sys.stdout is None:  # the caller closed it, so nobody reads the data
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    console.plain_where_needed()
     warnings.filterwarnings("default", category=UserWarning, module="bench")
     warnings.showwarning = _show_warning
     sys.exit(_run_command(arguments))

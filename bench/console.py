@@ -6,7 +6,9 @@ start of the program.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
+import io
 import json
 import os
 import shutil
@@ -22,12 +24,28 @@ GAP, MIN_TEXT = 2, 20
 """Columns between two columns of a table, and the width below which long words of a text are not broken."""
 MINUTE_S = 60.0
 
+PLAIN_LETTERS = "bench.plain_letters"
+"""Name of the rule for characters that a stream cannot encode."""
+PLAIN = {"×": "x", "²": "2", "·": "*", "…": "..."}
 CONTROL_CHARACTERS = {code: None for code in (*range(0x20), 0x7F, *range(0x80, 0xA0)) if chr(code) not in "\n\t"}
 
 
 def without_control_characters(text: str) -> str:
     """Remove control characters, so that text cannot control the terminal."""
     return text.translate(CONTROL_CHARACTERS)
+
+
+def plain_where_needed() -> None:
+    """Let stdout and stderr write characters that their encoding lacks in plain letters: `1.2x` for `1.2×`."""
+    codecs.register_error(PLAIN_LETTERS, _in_plain_letters)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and codecs.lookup(stream.encoding).name != "utf-8":
+            stream.reconfigure(errors=PLAIN_LETTERS)
+
+
+def _in_plain_letters(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    return "".join(PLAIN.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
 
 
 def print_json(data: Any) -> None:

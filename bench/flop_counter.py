@@ -20,6 +20,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, flop_registry, register_flop_formula
@@ -111,9 +112,11 @@ def count_train_with_torch(module: nn.Module, data: Tensor) -> TorchCount:
     def step(products: _Products) -> None:
         logits = module(data).flatten(0, -2)  # one row per item, or per token
         loss = F.cross_entropy(logits, torch.zeros(len(logits), dtype=torch.long, device=data.device))
-        if loss.requires_grad:  # a model without parameters has no backward
+        if loss.requires_grad:
             products.in_backward = True
             loss.backward()
+        elif any(parameter.requires_grad for parameter in module.parameters()):
+            raise CountError("its answers carry no gradient, so there is no backward pass to count")
 
     try:
         with torch.enable_grad():
@@ -140,7 +143,7 @@ def count_with_fvcore(module: nn.Module, data: Tensor) -> int:
     analysis = FlopCountAnalysis(module, data).set_op_handle(**_HANDLES)
     analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings("none")
     try:
-        with torch.no_grad(), fused_encoder_path_disabled():
+        with torch.no_grad(), visible_products():
             macs_by_operator = analysis.by_operator()
     except (RuntimeError, TypeError) as error:
         raise CountError(f"fvcore cannot trace the model on {data.device}: {_first_line(error)}") from error
@@ -173,14 +176,17 @@ def count_at(n: int, count: Callable[[int], int], *, stepwise: bool) -> int:
 
 
 @contextlib.contextmanager
-def fused_encoder_path_disabled() -> Iterator[None]:
-    """Disable torch's fused attention and encoder layers, invisible to both counters."""
-    enabled = torch.backends.mha.get_fastpath_enabled()
+def visible_products() -> Iterator[None]:
+    """Disable kernels that hide their products: torch's fused encoder layers and attention, and on the CPU oneDNN's recurrent layers."""
+    encoder, onednn = torch.backends.mha.get_fastpath_enabled(), torch.backends.mkldnn.enabled
     torch.backends.mha.set_fastpath_enabled(False)
+    torch.backends.mkldnn.set_flags(False, _fp32_precision=None)
     try:
-        yield
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(enabled)
+        torch.backends.mha.set_fastpath_enabled(encoder)
+        torch.backends.mkldnn.set_flags(onednn, _fp32_precision=None)
 
 
 def is_matrix_work(name: str) -> bool:
@@ -271,7 +277,7 @@ def _count_call_with_torch(call: Callable[[_Products], object]) -> TorchCount:
     products = _Products()
     counter = FlopCounterMode(display=False, custom_mapping=products.formulas())
     operators = _UncountedOperators(counter)
-    with fused_encoder_path_disabled(), operators, counter:
+    with visible_products(), operators, counter:
         call(products)
     _require_none_uncounted("torch's flop counter", operators.names)
     by_operator = {str(operator): int(flops) for operator, flops in counter.get_flop_counts().get("Global", {}).items()}

@@ -9,10 +9,11 @@ import contextlib
 import multiprocessing
 import os
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Collection, Iterator
-from multiprocessing import forkserver, spawn
+from multiprocessing import forkserver, spawn, util
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -22,6 +23,8 @@ PRELOAD = ["bench.running.ignore_signals", "bench.running.preload"]
 SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1"}
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 """Keeps the folder in which the program happens to run off the server's path: it may have a `models` or `bench` of its own."""
+LONGEST_TEMPORARY = 60
+"""Bytes of a temporary folder's name to which the names of multiprocessing's sockets can be added: a socket's may have 107."""
 DEATH_S = 60.0  # far longer than a killed process takes to disappear, even on a busy machine
 STARTING = threading.Lock()
 """Held while a process starts, because that changes variables of this process."""
@@ -79,11 +82,14 @@ def start(process: Any) -> None:
     """
     deadline = time.monotonic() + DEATH_S
     _context.set_forkserver_preload([*PRELOAD, *sorted(_libraries)])
+    _keep_sockets_short()
     # Python 3.11's server ignores this process's sys.path and silently skips modules that it cannot import
     with (
         STARTING,
         _main_module_left_out(),
-        _environment({**SINGLE_THREADED, **SAFE_PATH, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)}),
+        _environment(
+            {**SINGLE_THREADED, **SAFE_PATH, **_quiet_tracker(), "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)}
+        ),
     ):
         while True:
             try:
@@ -93,6 +99,23 @@ def start(process: Any) -> None:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.01)
+
+
+def _quiet_tracker() -> dict[str, str]:
+    """Keep Python's tracker of semaphores from telling of those that a killed job held: it removes them."""
+    usual = os.environ.get("PYTHONWARNINGS", "")
+    return {"PYTHONWARNINGS": ",".join(filter(None, (usual, "ignore:resource_tracker:UserWarning")))}
+
+
+def _keep_sockets_short() -> None:
+    """Let multiprocessing keep its sockets in /tmp if the usual folder's name is too long for them, as Python 3.14 does."""
+    usual = tempfile.tempdir
+    if len(os.fsencode(tempfile.gettempdir())) > LONGEST_TEMPORARY and os.path.isdir("/tmp"):
+        tempfile.tempdir = "/tmp"
+        try:
+            util.get_temp_dir()  # chosen once
+        finally:
+            tempfile.tempdir = usual
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ PACKAGES = ("bench", "models", "ablations")
 
 SABOTAGE_METRIC = '''"""Misbehaves as the sequence length tells it to."""
 
+import multiprocessing
 import os
 import signal
 import time
@@ -29,6 +30,7 @@ def measure(job):
     if n == 17:
         raise ValueError("planted failure\\nwith a second line")
     if n == 18:
+        held = [multiprocessing.Lock() for _ in range(4)]
         time.sleep(600)
     if n == 19:
         import torch

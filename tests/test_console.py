@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Sequence
 
 import pytest
@@ -70,3 +72,12 @@ def test_piped_text_obeys_columns(columns: str, width: int, monkeypatch: pytest.
 @pytest.mark.parametrize(("seconds", "text"), [(0.0, "1 s"), (119.4, "119 s"), (121, "2 min"), (5400, "1.5 h")])
 def test_a_duration_is_never_nothing(seconds: float, text: str) -> None:
     assert console.duration_text(seconds) == text
+
+
+def test_letters_that_an_encoding_lacks_are_written_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    console.plain_where_needed()
+    console.print_lines("gMLP takes 1.2× as long, n² is 27 %; modèle.py")
+    sys.stdout.flush()
+    assert written.getvalue() == b"gMLP takes 1.2x as long, n2 is 27 %; mod?le.py\n"

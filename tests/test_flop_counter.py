@@ -18,8 +18,8 @@ from bench.flop_counter import (
     count_train_with_torch,
     count_with_fvcore,
     count_with_torch,
-    fused_encoder_path_disabled,
     is_matrix_work,
+    visible_products,
 )
 
 needs_fvcore = pytest.mark.skipif(not HAS_FVCORE, reason="fvcore is not installed")
@@ -115,7 +115,7 @@ def test_backward_of_a_linear_layer_costs_one_product_for_the_weight_and_none_fo
 @pytest.mark.parametrize("enabled", [True, False])
 def test_multi_head_attention_is_seen_in_eval_and_the_fused_path_left_as_found(enabled: bool) -> None:
     module = AttendToSelf().eval()
-    with fused_encoder_path_disabled():
+    with visible_products():
         torch.backends.mha.set_fastpath_enabled(enabled)
         expected = 4 * SQUARE + 2 * PAIRS
         assert {count(module, tokens()) for count in COUNTERS} == {expected}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import textwrap
 import threading
 from pathlib import Path
@@ -177,6 +178,59 @@ def test_equal_sizes_are_not_called_unlike() -> None:
     assert size_note(unlike_sizes([row("one", "python", 1000), row("two", "python", 955)])) == "two has 4.5 % fewer parameters than one"
     lengths = [vit, row("mine", "python", 800), {**vit, "seq_len": 65}, row("mine", "python", 700, seq_len=65)]
     assert size_note(unlike_sizes(lengths)) == "mine has 20 to 30 % fewer parameters than ViT"
+
+
+def test_a_budget_that_all_miss_is_not_called_their_size() -> None:
+    twins = {"one": notebook()["built"], "two": notebook()["built"]}
+    found = run(models=twins, **{**SMALL, "params": "1M"}, metrics=["params", "latency"], quick=True, rounds=2)
+    assert found.report is not None
+    text = found.report.read_text()
+    assert "Same parameters, 9770" in text
+    assert "Same parameters, 1 M" not in text
+
+
+def test_lazy_layers_are_given_their_shapes() -> None:
+    lazy = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(10))
+    found = run(models={"lazy": lazy}, seq=17, metrics=["params", "flops", "latency"], quick=True, rounds=2, phase="train")
+    (row,) = found.table.to_dict("records")
+    assert (row["status"], row["params"], row["flops"]) == ("measured", 17 * 192 * 10 + 10, 2 * 17 * 192 * 10)
+
+
+class WithoutGradient(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = torch.nn.Linear(192, 10)
+
+    @torch.inference_mode()
+    def forward(self, patches: torch.Tensor) -> torch.Tensor:
+        answers: torch.Tensor = self.net(patches.mean(1))
+        return answers
+
+
+def test_answers_without_a_gradient_are_timed_in_no_training_step() -> None:
+    found = run(models=WithoutGradient, seq=17, metrics=["flops", "latency"], quick=True, rounds=2, phase=["infer", "train"])
+    infer, train = found.table.sort_values("phase").to_dict("records")
+    assert (infer["status"], infer["flops"]) == ("measured", 2 * 192 * 10)
+    assert "carry no gradient" in train["reason"]
+    assert train["flops_train"] != train["flops_train"]  # empty
+
+
+def test_torchscript_is_refused_by_name(mine: Path) -> None:
+    (mine.parent / "scripted.py").write_text(f"import torch\n{CODE}\nscripted = torch.jit.script(per_token)\n")
+    assert "scripted.py:scripted is a TorchScript module" in str(refused(models="scripted.py:scripted"))
+
+
+BRANCHING = """
+class Branching(Pooling):
+    def forward(self, patches):
+        return super().forward(patches if patches.mean() > 0 else -patches)
+"""
+
+
+def test_a_model_that_reads_values_says_why_it_is_refused(mine: Path) -> None:
+    (mine.parent / "branching.py").write_text(CODE + BRANCHING)
+    for arguments in ("", "+width=8"):
+        assert "let sizes alone decide" in refused(models=f"branching.py:Branching{arguments}").hint
 
 
 def test_what_a_model_is_called_with_is_said(mine: Path) -> None:
@@ -413,11 +467,22 @@ def test_a_file_of_any_name_goes_on() -> None:
     assert bench.run(resume="run", on="inline").table["params"].tolist() == [13_002]
 
 
-def test_what_a_file_prints_keeps_off_stdout(capfd: pytest.CaptureFixture[str]) -> None:
-    written({"banner.py": f"print('my models')\n{block(64)}{HEAD}"})
+SAYING = """
+class Saying(Net):
+    def forward(self, x):
+        print('called')
+        return super().forward(x)
+"""
+
+
+@pytest.mark.parametrize("model", ["banner.py:Saying", "python:banner:Saying"])
+def test_what_a_model_prints_keeps_off_stdout(model: str, capfd: pytest.CaptureFixture[str]) -> None:
+    written({"banner.py": f"print('my models')\n{block(64)}{HEAD}{SAYING}"})
     with pytest.raises(SystemExit, match="0"):
-        main(["plan", "--models", "banner.py:Net", "--seq", "17", "--json"])
-    assert capfd.readouterr().out.startswith("{")
+        main(["run", "--models", model, "--seq", "17", "--metrics", "params,flops,equality", "--on", "inline", "--json", "--out", "run"])
+    told = capfd.readouterr()
+    assert json.loads(told.out)["rows"][0]["status"] == "measured"
+    assert {"my models", "called"} <= set(told.err.splitlines())
 
 
 def test_a_file_that_ends_its_process_is_refused() -> None:

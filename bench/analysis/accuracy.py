@@ -315,12 +315,12 @@ def equal_budgets(
 def curve_of(row: Mapping[str, Any], records: Sequence[Record]) -> Curve | None:
     """Return a model's curve; None if its cost by epoch is unknown.
 
-    It is unknown with a teacher: records have the teacher's cost in the total alone.
+    It is unknown with a teacher, whose cost records have in the total alone, and where a backward pass could not be counted.
     """
     outcomes = [record.outcome for record in records]
     histories = [[outcome.samples.get(series, ()) for outcome in outcomes] for series in ("validation", "epoch_s")]
     num = min((len(series) for history in histories for series in history), default=0)
-    if not num or any("teacher_s" in outcome.values for outcome in outcomes):
+    if not num or any("teacher_s" in outcome.values or outcome.values["train_flops"] is None for outcome in outcomes):
         return None
     scores, seconds = (np.array([series[:num] for series in history], dtype=np.float64) for history in histories)
     epochs = np.arange(1, num + 1)

@@ -176,14 +176,17 @@ def _train_call(
     forward: Callable[[Tensor], Tensor], data: Tensor, labels: Tensor, optimizer: torch.optim.Optimizer, cell: Cell
 ) -> Callable[[], Tensor]:
     context = autocast_of(cell.workload.dtype, cell.workload.device)
+    is_trainable = any(parameter.requires_grad for group in optimizer.param_groups for parameter in group["params"])
 
     def call() -> Tensor:
         optimizer.zero_grad(set_to_none=True)
         with context:
             logits = forward(data)
         loss = F.cross_entropy(logits.float().flatten(0, -2), labels)
-        if loss.requires_grad:  # a model without parameters has no backward pass
+        if loss.requires_grad:
             loss.backward()
+        elif is_trainable:
+            raise ValueError("its answers carry no gradient, so no training step can be timed; leave out no_grad or inference_mode")
         optimizer.step()
         return loss.detach()
 

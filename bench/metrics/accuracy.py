@@ -107,22 +107,24 @@ def training_values(job: Job, result: TrainResult) -> dict[str, Any]:
 
     `train_engine`, `train_precision`: how the steps were computed.
     `hosts`: the machines that trained, in order. `training_version`: the code that determined what they learned.
-    `train_flops`: model FLOPs of forward and backward over all epochs. A teacher's training is included in `train_s` and `train_flops`; its answers
-    in every epoch are included in `train_flops`.
+    `train_flops`: model FLOPs of forward and backward over all epochs; None if the backward pass of a model from outside cannot be counted. A
+    teacher's training is included in `train_s` and `train_flops`; its answers in every epoch are included in `train_flops`.
     """
-    from bench.measure.model import cost_of
+    from bench.measure.model import cost_of, counted_of
     from bench.measure.training_code import training_version
 
     assert job.recipe is not None
     per_item = cost_of(job.cell.model).train_flops().at(job.cell.model.shape.seq_len)
+    found = counted_of(job.cell.model)
     num_learned, teacher = result.num_learned * len(result.epochs), result.teacher
+    train_flops = per_item * num_learned + (teacher.train_flops + teacher.flops * num_learned if teacher else 0)
     return {
         "validation": result.validation.value,
         "data_id": result.data_id,
         "train_s": result.train_s + (teacher.train_s if teacher else 0.0),
         "epoch_s": result.train_s / len(result.epochs),
         "train_images_per_s": result.images_per_s,
-        "train_flops": per_item * num_learned + (teacher.train_flops + teacher.flops * num_learned if teacher else 0),
+        "train_flops": train_flops if found is None or found.has_backward else None,
         "num_epochs": len(result.epochs),
         "best_epoch": result.best_epoch,
         "learning_rate": job.recipe.learning_rate,

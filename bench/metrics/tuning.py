@@ -42,7 +42,7 @@ def summarise(records: Sequence[Record]) -> dict[str, Any]:
         return dict.fromkeys(COLUMNS)
     values = [record.outcome.values for record in records]
     best = max(values, key=lambda found: (float(found["validation"]), -float(found["learning_rate"])))
-    rates = [float(found["learning_rate"]) for found in values]
+    rates, flops = [float(found["learning_rate"]) for found in values], [found["train_flops"] for found in values]
     return {
         "num_trials": len(records),
         "tuned_validation": best["validation"],
@@ -51,5 +51,5 @@ def summarise(records: Sequence[Record]) -> dict[str, Any]:
         "tried_learning_rate_high": max(rates),
         "tuned_weight_decay": best["weight_decay"],
         "tuning_s": sum(float(found["train_s"]) for found in values),
-        "tuning_flops": sum(int(found["train_flops"]) for found in values),
+        "tuning_flops": None if None in flops else sum(map(int, flops)),
     }

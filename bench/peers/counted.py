@@ -32,7 +32,7 @@ SAMPLES = 3
 class Counted:
     """What counting a model shows.
 
-    `cost`: its backward pass is estimated, as twice the forward one, where `has_backward` is false.
+    `cost`: without a backward pass where `has_backward` is false: then it is a lower bound of a training step's.
     `has_backward`: whether the backward pass could be counted.
     `recomputed`: FLOPs of the forward pass that run again in the backward pass.
     `uses_attention`: whether it calls torch's attention.
@@ -86,6 +86,15 @@ def build(config: Outside) -> nn.Module:
     return adapted(model, config.interface, reads_images=config.reads_images)
 
 
+def with_shapes(model: nn.Module, config: Outside) -> nn.Module:
+    """Give lazy layers their shapes, by a first call on the default device, where the model must be."""
+    if any(map(nn.parameter.is_lazy, model.parameters())):
+        with torch.no_grad():
+            adapted(model, config.interface, reads_images=config.reads_images).eval()(sample_of(config))
+        model.train()
+    return model
+
+
 def cost(config: Outside) -> Cost:
     return counted(config).cost
 
@@ -121,7 +130,7 @@ def _count_on(device: str, config: Outside) -> Counted:
         answers = model(samples)
     answer = tuple(answers.shape) if isinstance(answers, Tensor) else ()
     step = _step(model, data) if answer else None
-    backward = step.flops - found.flops if step else 2 * found.flops
+    backward = step.flops - found.flops if step else 0
     params = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     cost = _constant_cost(params, found.flops // FLOPS_PER_MAC, backward // FLOPS_PER_MAC, found.ffts)
     return Counted(

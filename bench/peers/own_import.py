@@ -70,11 +70,17 @@ def ask(digest: str, function: Callable[..., Answer], *arguments: Any) -> Answer
     Raises RequestError as the function does, and ValueError for its other errors.
     """
     if not digest or digest in _imported or not (code := require_known(digest, "a model")).origin:
-        return function(*arguments)
+        with prints_on_stderr():
+            return function(*arguments)
     if digest not in _children:
         _children[digest] = Child(_place_of(code), digest)
     answer: Answer = _children[digest].call(function, *arguments)
     return answer
+
+
+def prints_on_stderr() -> contextlib.AbstractContextManager[object]:
+    """Keep what a user's code prints in this process from mixing with a document on stdout."""
+    return contextlib.redirect_stdout(sys.stderr)
 
 
 @contextlib.contextmanager

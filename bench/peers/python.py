@@ -22,7 +22,7 @@ from torch import nn
 
 from bench.errors import one_line
 from bench.peers import own_import
-from bench.peers.counted import SAMPLES, build, cost, counted, sample_of, uses_attention
+from bench.peers.counted import SAMPLES, build, cost, counted, sample_of, uses_attention, with_shapes
 from bench.peers.counterpart import Counterpart
 from bench.peers.names import LIBRARIES, Options, missing_library, read_arguments
 from bench.peers.published import SIZES
@@ -97,7 +97,10 @@ class Config:
         if isinstance(target, nn.Module):  # every call begins with the weights that it came with
             if self.arguments:
                 raise ValueError(f"{self.factory} is a built module, which takes no arguments; leave +{self.arguments} out")
-            return copy.deepcopy(target).to(torch.get_default_device())
+            _require_readable(target, called)
+            with torch.device("cpu"):
+                own = with_shapes(copy.deepcopy(target), self)
+            return own.to(torch.get_default_device())
         sizes = {size: getattr(self.shape, size) for size in ("seq_len", *SIZES)}
         offered = sizes | {name: getattr(self.interface, name) for name in INTERFACE_WORDS}
         named = known(self.factory, self.digest).parameters
@@ -113,7 +116,14 @@ class Config:
             raise ValueError(f"{called} refuses its arguments: {type(error).__name__}: {one_line(error)}") from error
         if not isinstance(model, nn.Module):
             raise ValueError(f"{called} must return a torch.nn.Module, not {type(model).__name__}")
-        return model
+        _require_readable(model, called)
+        return with_shapes(model, self)
+
+
+def _require_readable(model: nn.Module, called: str) -> None:
+    """Raise ValueError for TorchScript, which shows no products and cannot be moved."""
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ValueError(f"{called} is a TorchScript module, whose products cannot be counted; name the module that it was made from")
 
 
 def spec_of(name: str, options: Options, *, seq_len: int | None, sizes: dict[str, int | None], input: str, task: str) -> ModelSpec:
@@ -241,7 +251,8 @@ def _module(name: str) -> ModuleType:
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())  # last, so that it shadows no other module
     try:
-        module = importlib.import_module(name)
+        with own_import.prints_on_stderr():
+            module = importlib.import_module(name)
     except (Exception, SystemExit) as error:
         raise RequestError(
             f"python:{name} cannot be imported: {type(error).__name__}: {one_line(error)}", "check the name and the code"

@@ -40,6 +40,8 @@ SUGGESTED_WIDTHS = (64, 96, 128, 192, 256, 384, 512, 768, 1024)
 OWN = "python"
 """The family of a user's own models."""
 MISSING = re.compile(r"missing \d+ required .*argument.*?: '(\w+)'")
+READS_VALUES = "meta tensor"
+"""torch's words where a forward pass asks for values, which `meta` tensors have not."""
 PLACEHOLDER = Shape(seq_len=2, width=8, depth=1, heads=1, ffn_width=16)
 
 
@@ -143,9 +145,8 @@ def _own_width(wanted: ModelRequest, request: Request, n: int, budget: int) -> i
     except RequestError:
         raise
     except ValueError as error:
-        raise RequestError(
-            f"{wanted.name} cannot be built and counted at seq_len {n}: {error}", _call_text(_outside_spec(wanted, request, n, None))
-        ) from error
+        advice = _advice(wanted.name, error, _call_text(_outside_spec(wanted, request, n, None)))
+        raise RequestError(f"{wanted.name} cannot be built and counted at seq_len {n}: {error}", advice) from error
 
 
 def _own_target(wanted: ModelRequest, request: Request, n: int, budget: int) -> Target:
@@ -179,15 +180,17 @@ def _require_countable(model: ModelSpec) -> None:
         raise
     except Exception as error:  # code from outside may raise anything
         reason = f"{model.name} cannot be built and counted at seq_len {n}: {one_line(error)}"
-        raise RequestError(reason, _advice(model, error, called) if called else "try another `seq`, or another `input`") from error
+        raise RequestError(reason, _advice(model.name, error, called) if called else "try another `seq`, or another `input`") from error
     if wrong:
         raise RequestError(f"{model.name}: {called}; {wrong}", "change what it returns")
 
 
-def _advice(model: ModelSpec, error: Exception, called: str) -> str:
+def _advice(name: str, error: Exception, called: str) -> str:
     """Say how a user's own model that cannot be built or called may be."""
     if missing := MISSING.search(str(error)):
-        return f"give the argument as an option: {model.name}+{missing[1]}=VALUE"
+        return f"give the argument as an option: {name}+{missing[1]}=VALUE"
+    if READS_VALUES in str(error).lower():
+        return "let sizes alone decide what its forward pass does: what depends on the values of its data has no one count of FLOPs"
     return f"it is {called}" + ('; if it takes images, add READS = "images" to its file or class' if called.count(", ") == 2 else "")
 
 

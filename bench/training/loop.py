@@ -138,6 +138,12 @@ def train(
     )
 
 
+def _split(chosen: Tensor, size: int) -> tuple[Tensor, ...]:
+    """Split indices into parts of `size`; a last one of a single item, which batch normalisation refuses, joins the part before."""
+    parts: tuple[Tensor, ...] = chosen.split(size)
+    return (*parts[:-2], torch.cat(parts[-2:])) if len(parts) > 1 and len(parts[-1]) == 1 < size else parts
+
+
 class Training:
     """One training run in progress.
 
@@ -166,7 +172,7 @@ class Training:
         self.optimizer = build_optimizer(model, recipe)
         self.plateau = build_plateau(self.optimizer, recipe)
         self.items_per_step = recipe.batch_size * recipe.accumulate
-        self.steps_per_epoch = math.ceil(len(data.learned) / self.items_per_step)
+        self.steps_per_epoch = len(_split(torch.arange(len(data.learned)), self.items_per_step))
         self.step, self.epochs = 0, list[Epoch]()
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)
         self.first_loss = torch.zeros((), device=device)
@@ -274,12 +280,11 @@ class Training:
         """
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + len(self.epochs))
         order = torch.randperm(len(self.data.learned), generator=generator).to(self.device)
-        steps: tuple[Tensor, ...] = order.split(self.items_per_step)
-        return steps
+        return _split(order, self.items_per_step)
 
     def _shares(self, chosen: Tensor) -> list[tuple[Tensor, Tensor | float]]:
         """Split a step into batches with their shares of the answers."""
-        parts = chosen.split(self.recipe.batch_size)
+        parts = _split(chosen, self.recipe.batch_size)
         if len(parts) == 1:
             return [(chosen, 1.0)]
         asked = [num_asked(self.data.answers, self.data.learned.targets[part]) for part in parts]

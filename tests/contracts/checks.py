@@ -11,7 +11,6 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import profile
 
 from bench import catalog
@@ -22,7 +21,7 @@ from bench.flop_counter import (
     count_train_with_torch,
     count_with_fvcore,
     count_with_torch,
-    fused_encoder_path_disabled,
+    visible_products,
 )
 from models.layers.cost import Polynomial
 from models.layers.dropout import dropping_places, set_dropout
@@ -94,7 +93,7 @@ def check_profiled_flops(subject: Subject) -> None:
     """
     n = SHORT if subject.is_stepwise else SMALL
     model, data = subject.reference(n).eval(), subject.data(n)
-    with torch.no_grad(), fused_encoder_path_disabled(), sdpa_kernel([SDPBackend.MATH]), profile(with_flops=True) as profiled:
+    with torch.no_grad(), visible_products(), profile(with_flops=True) as profiled:
         model(data)
     events = profiled.key_averages()
     counted = sum(event.flops for event in events if event.key in PROFILED_PRODUCTS)

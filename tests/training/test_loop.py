@@ -243,6 +243,22 @@ def test_the_reported_loss_is_the_mean_over_items_whatever_the_batches() -> None
     assert found == pytest.approx([found[0]] * 4, rel=1e-6)
 
 
+class Normalised(Perceptron):
+    """Its batch normalisation refuses a single item in training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers.insert(1, nn.BatchNorm1d(16))
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_last_batch_of_one_item_joins_the_one_before(accumulate: int) -> None:
+    assert len(made_data().learned) == 3 * 53 + 1
+    result = train(Normalised(), made_data(), changed(batch_size=53, accumulate=accumulate, epochs=2), seed=0)
+    assert result.num_learned == 160
+    assert [epoch.number for epoch in result.epochs] == [1, 2]
+
+
 def test_bf16_autocast_learns_and_keeps_fp32_weights() -> None:
     met: set[torch.dtype] = set()
     model = build()

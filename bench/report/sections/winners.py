@@ -10,18 +10,21 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench import numbers
 from bench.analysis.frame import row_values, work_text
 from bench.analysis.ratios import RankedModel, Ranking
 from bench.analysis.study import Study
-from bench.analysis.trust import unlike_sizes
+from bench.analysis.trust import TOLERANCE, unlike_sizes
 from bench.report.charts.style import role_of
 from bench.report.document import Block, Field, Strip
 from bench.report.sections.pairs import ratio_text
 from bench.report.sections.wording import join_names, size_note, spell_out_model
 from bench.spec import NO_MATCH
+
+if TYPE_CHECKING:
+    import pandas
 
 MAX_ROWS = 8
 """Rows of the strip; the table of all pairs has the rest."""
@@ -61,7 +64,6 @@ MARKS = {
     " or ": "The word or joins models between which no difference is significant.",
     " lead ": "3 lead: between three models no difference is significant.",
 }
-MEANING = "1.25× means that the next model takes 1.25 times as long."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,16 +97,24 @@ def conditions(study: Study) -> tuple[Condition, ...]:
     Several values come before a single one, inference before training, eager before other engines, and a small fixed batch before others; then
     the policy, then more values.
     """
-    sizes = {row["size"]: (row["match"], row["budget"]) for row in study.frame[["size", "match", "budget"]].to_dict("records")}
+    sizes = {size: (rows["match"].iloc[0], rows["budget"].iloc[0], _size_text(rows)) for size, rows in study.frame.groupby("size")}
     found: dict[tuple[Any, ...], dict[float, Ranking]] = {}
     by_length = axis_of(study) == "n"
     rankings = [ranking for ranking in study.winners if ranking.others]
     for ranking in rankings:
-        match, budget = sizes[ranking.group["size"]]
-        place, x = (numbers.count(budget), ranking.group["seq_len"]) if by_length else ("", budget)
+        match, budget, text = sizes[ranking.group["size"]]
+        place, x = (text, ranking.group["seq_len"]) if by_length else ("", budget)
         found.setdefault((match, place, _work(ranking)), {})[float(x)] = ranking
     made = [_condition(match, place, dict(work), members, study) for (match, place, work), members in _joined_budgets(found).items()]
     return tuple(sorted(made, key=lambda condition: condition.rank))
+
+
+def _size_text(rows: pandas.DataFrame) -> str:
+    """Return the budget; if every model misses it, the parameters that they have."""
+    if rows["budget"].isna().all() or not (rows["budget_error"].abs() > TOLERANCE).all():
+        return numbers.count(rows["budget"].iloc[0])
+    ends = dict.fromkeys(numbers.count(params) for params in (rows["params"].min(), rows["params"].max()))
+    return " to ".join(ends)
 
 
 def _joined_budgets(found: Mapping[tuple[Any, ...], Mapping[float, Ranking]]) -> dict[tuple[Any, ...], dict[float, Ranking]]:
@@ -197,8 +207,9 @@ def columns_of(places: Sequence[float]) -> list[float]:
 def _caption(study: Study, texts: Sequence[str], num_more: int) -> str:
     left_out = sorted(set(study.frame.loc[study.frame["latency_ms"].notna(), "label"]) - _labels(study.winners)) if study.plan.parts else []
     holds = "Verdicts hold at 95 %, together for the models of one length." if study.timings else ""
+    lead = next((text.rpartition(" ")[2] for text in texts if text.endswith("×")), "")
     sentences = (
-        MEANING,
+        f"{lead} means that the next model takes {lead[:-1]} times as long." if lead else "",
         study.caveat or holds,
         *(
             meaning.format(margin=100 * study.plan.settings.margin)

@@ -9,6 +9,7 @@ import dataclasses
 from types import TracebackType
 from typing import Self
 
+from bench.peers.own_import import prints_on_stderr
 from bench.running.executors import Batch
 from bench.running.interleave import take_turns
 from bench.running.worker import Turns, prepare, run_job
@@ -23,16 +24,18 @@ class Executor:
         return None
 
     def run(self, job: Job) -> Outcome:
-        noted = prepare(job)
-        outcome = run_job(job)
+        with prints_on_stderr():
+            noted = prepare(job)
+            outcome = run_job(job)
         return dataclasses.replace(outcome, values={**outcome.values, **noted})
 
     def run_group(self, batch: Batch) -> list[Outcome]:
         if not batch[0].group:  # trainings, which cannot be put aside in one process
             return [self.run(job) for job in batch]
-        for job in batch:
-            prepare(job)
-        return take_turns([_Member(job) for job in batch])
+        with prints_on_stderr():
+            for job in batch:
+                prepare(job)
+            return take_turns([_Member(job) for job in batch])
 
 
 class _Member(Turns):

@@ -1,0 +1,123 @@
+"""A third count of matrix products, for tests alone: from the shapes that torch's profiler notes while a model really runs on the CPU.
+
+It shares no count with `bench.flop_counter`: no formula, no dispatch mode, no `meta` device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
+
+from bench.flop_counter import visible_products
+
+Shapes = Sequence[Sequence[int]]
+
+
+def forward_flops(module: nn.Module, data: Tensor) -> int:
+    """Count one forward pass."""
+    with torch.no_grad():
+        return _flops_of(lambda: module(data))
+
+
+def train_flops(module: nn.Module, data: Tensor) -> int:
+    """Count one forward and backward pass under cross-entropy, with whatever the backward pass runs again."""
+
+    def step() -> None:
+        logits = module(data).flatten(0, -2)
+        F.cross_entropy(logits, torch.zeros(len(logits), dtype=torch.long)).backward()
+
+    with torch.enable_grad():
+        return _flops_of(step)
+
+
+def _flops_of(call: Callable[[], object]) -> int:
+    """Count what a call multiplies, by kernels that do not hide it."""
+    with visible_products(), profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
+        call()
+    return sum(_flops(event) for event in profiler.events() or () if event.name in _MACS and not _is_inside_another(event))
+
+
+def _is_inside_another(event: Any) -> bool:
+    while event := event.cpu_parent:
+        if event.name in _MACS:
+            return True
+    return False
+
+
+def _flops(event: Any) -> int:
+    is_complex = any("complex" in dtype for dtype in event.input_dtypes)
+    return 2 * (4 if is_complex else 1) * _MACS[event.name](event.input_shapes, event.concrete_inputs)
+
+
+def _product(first: int) -> Callable[[Shapes, Sequence[Any]], int]:
+    """`first`: place of the left operand, `(..., k)`; the right one is `(..., k, columns)`, or a vector."""
+
+    def macs(shapes: Shapes, _: Sequence[Any]) -> int:
+        left, right = shapes[first : first + 2]
+        return prod(left) * (right[-1] if len(right) > 1 else 1)
+
+    return macs
+
+
+def _convolution(shapes: Shapes, values: Sequence[Any]) -> int:
+    """Each weight meets one number at every place: of the result, or of the data if the convolution is transposed."""
+    data, weight = shapes[:2]
+    strides, paddings, dilations, transposed = values[3:7]
+    sizes, kernel = data[2:], weight[2:]
+    each = [_spread(numbers, len(sizes)) for numbers in (strides, paddings, dilations)]
+    places = (
+        sizes
+        if transposed
+        else [
+            (size + 2 * padding - dilation * (extent - 1) - 1) // stride + 1
+            for size, extent, stride, padding, dilation in zip(sizes, kernel, *each, strict=True)
+        ]
+    )
+    return data[0] * prod(places) * prod(weight)
+
+
+def _spread(numbers: Sequence[int], count: int) -> list[int]:
+    return list(numbers) * count if len(numbers) == 1 else list(numbers)
+
+
+def _convolution_backward(shapes: Shapes, values: Sequence[Any]) -> int:
+    """As many products as the forward pass for each gradient that is asked for: of the data, of the weight."""
+    result_gradient, data, weight = shapes[:3]
+    transposed, asked = values[7], values[10]
+    places = (data if transposed else result_gradient)[2:]
+    return sum(map(bool, asked[:2])) * data[0] * prod(places) * prod(weight)
+
+
+def _bilinear(shapes: Shapes, values: Sequence[Any]) -> int:
+    operands = [list(shape) for shape in shapes[:3]]
+    for operand, places in zip(operands, values[3:6], strict=True):
+        for place in places:
+            operand.insert(place, 1)
+    return prod(map(max, *operands))
+
+
+def _triangular_solve(shapes: Shapes, _: Sequence[Any]) -> int:
+    matrix, right = shapes[:2]
+    return prod(right) * (matrix[-1] - 1) // 2
+
+
+_MACS: dict[str, Callable[[Shapes, Sequence[Any]], int]] = {
+    "aten::mm": _product(0),
+    "aten::bmm": _product(0),
+    "aten::mv": _product(0),
+    "aten::dot": _product(0),
+    "aten::vdot": _product(0),
+    "aten::addmm": _product(1),
+    "aten::addmv": _product(1),
+    "aten::baddbmm": _product(1),
+    "aten::convolution": _convolution,
+    "aten::convolution_backward": _convolution_backward,
+    "aten::_trilinear": _bilinear,
+    "aten::linalg_solve_triangular": _triangular_solve,
+}

@@ -1,0 +1,71 @@
+"""Any model's count is right, or refused by the name of what cannot be counted: random models, counted three ways.
+
+BENCH_FUZZ_MODELS=3000 pytest tests/counting/test_composed.py tries three thousand.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, event, given, settings
+from torch import nn
+
+from bench.metrics import flops
+from bench.peers.counted import counted
+from bench.spec import RequestError
+from tests.counting.composed import MADE, PATCH_DIM, TOKENS, models
+from tests.counting.profiled import forward_flops, train_flops
+from tests.made_jobs import small_job
+from tests.planning.plans import plan_of
+
+UNCOUNTED = ("cdist", "linalg_matrix_exp")
+"""Words in the names of operators that no counter knows."""
+
+
+def expected_train(model: nn.Module, data: torch.Tensor) -> int:
+    """As the count's convention is: the larger of a step in training and in evaluation, if it takes a single sample."""
+    found = []
+    for is_training in (True, False):
+        try:
+            found.append(train_flops(copy.deepcopy(model).train(is_training), data))
+        except ValueError:  # a normalisation over one value
+            continue
+    return max(found)
+
+
+def columns_of(model: nn.Module) -> Mapping[str, Any] | RequestError:
+    """The columns of `flops`, as a run has them; or why the model is refused."""
+    MADE[:] = [model]
+    counted.cache_clear()
+    try:
+        plan = plan_of(models="python:tests.counting.composed:made", seq=str(TOKENS), phase="train", metrics="params,flops")
+    except RequestError as error:
+        return error
+    return flops.measure(small_job("flops", plan.cells[0].cell.model, work={"phase": "train", "attention": "math"})).values
+
+
+@pytest.mark.slow
+@settings(
+    max_examples=int(os.environ.get("BENCH_FUZZ_MODELS", "60")),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[phase for phase in Phase if phase is not Phase.explain],
+)
+@pytest.mark.filterwarnings("ignore")
+@given(model=models())
+def test_three_counts_of_a_random_model_agree(model: nn.Module) -> None:
+    data = torch.zeros(1, TOKENS, PATCH_DIM)
+    row = columns_of(model)
+    if isinstance(row, RequestError):
+        event("refused")
+        assert any(word in str(row) for word in UNCOUNTED), row
+        return
+    event(f"counted by {row['flops_counted_by']}")
+    assert row["flops"] == forward_flops(copy.deepcopy(model).eval(), data)
+    assert row["flops_train"] + (row["flops_recompute"] or 0) == expected_train(model, data)
+    assert row["flops_fvcore"] in (None, row["flops"])
