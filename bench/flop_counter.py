@@ -1,6 +1,6 @@
 """Count FLOPs of matrix products with torch's counter and fvcore, and FFTs beside torch's counter.
 
-No count uses the closed forms of `models`. torch's counter runs on the `meta` device; fvcore on `fvcore_device`. Both raise
+No count uses the closed forms of `models`. Both counters run on the `meta` device, or on the CPU for models that cannot run there. Both raise
 CountError for matrix work that they cannot count: a count that is silently too small is worse than none. FFTs are no matrix products: both
 counters leave them out, and they are counted apart from the operators that ran.
 """
@@ -95,11 +95,10 @@ class TorchCount:
 def count_with_torch(module: nn.Module, data: Tensor) -> TorchCount:
     """Count the FLOPs of one forward pass with torch's counter.
 
-    `module` and `data` are on `meta`. Raises CountError for matrix work that the counter has no formula for.
+    Raises CountError for matrix work that the counter has no formula for.
     """
-    inert = data.detach()  # under no_grad the counter's module hooks fail on views of data that requires a gradient
     with torch.no_grad():
-        return _count_call_with_torch(lambda _: module(inert))
+        return _count_call_with_torch(module, lambda _: module(data))
 
 
 def count_train_with_torch(module: nn.Module, data: Tensor) -> TorchCount:
@@ -120,30 +119,20 @@ def count_train_with_torch(module: nn.Module, data: Tensor) -> TorchCount:
 
     try:
         with torch.enable_grad():
-            return _count_call_with_torch(step)
+            return _count_call_with_torch(module, step)
     finally:
         module.zero_grad(set_to_none=True)
-
-
-def fvcore_device(module: nn.Module) -> str:
-    """Return the device on which fvcore can trace the module.
-
-    It is `meta`, or `cpu` for a module with convolutions, which fvcore cannot trace on `meta` (torch 2.14).
-    """
-    has_convolution = any(isinstance(part, (nn.Conv1d, nn.Conv2d, nn.Conv3d)) for part in module.modules())
-    return "cpu" if has_convolution else "meta"
 
 
 def count_with_fvcore(module: nn.Module, data: Tensor) -> int:
     """Count the FLOPs of one forward pass with fvcore.
 
-    `module` and `data` are on `fvcore_device(module)`. Requires HAS_FVCORE. Raises CountError if fvcore cannot trace the model or
-    cannot count its matrix work.
+    Requires HAS_FVCORE. Raises CountError if fvcore cannot trace the model or cannot count its matrix work.
     """
     analysis = FlopCountAnalysis(module, data).set_op_handle(**_HANDLES)
     analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings("none")
     try:
-        with torch.no_grad(), visible_products():
+        with torch.no_grad(), visible_products(module):
             macs_by_operator = analysis.by_operator()
     except (RuntimeError, TypeError) as error:
         raise CountError(f"fvcore cannot trace the model on {data.device}: {_first_line(error)}") from error
@@ -176,11 +165,12 @@ def count_at(n: int, count: Callable[[int], int], *, stepwise: bool) -> int:
 
 
 @contextlib.contextmanager
-def visible_products() -> Iterator[None]:
-    """Disable kernels that hide their products: torch's fused encoder layers and attention, and on the CPU oneDNN's recurrent layers."""
+def visible_products(module: nn.Module) -> Iterator[None]:
+    """Disable kernels that hide a module's products: torch's fused encoder layers and attention, and on the CPU oneDNN's recurrent layers."""
     encoder, onednn = torch.backends.mha.get_fastpath_enabled(), torch.backends.mkldnn.enabled
     torch.backends.mha.set_fastpath_enabled(False)
-    torch.backends.mkldnn.set_flags(False, _fp32_precision=None)
+    if any(isinstance(part, nn.RNNBase) for part in module.modules()):  # without oneDNN grouped convolutions take seconds
+        torch.backends.mkldnn.set_flags(False, _fp32_precision=None)
     try:
         with sdpa_kernel(SDPBackend.MATH):
             yield
@@ -273,11 +263,21 @@ def _may_be_uncounted(name: str) -> bool:
     return is_matrix_work(name) or ("fft" in name and not _HARMLESS_FFT.search(name))
 
 
-def _count_call_with_torch(call: Callable[[_Products], object]) -> TorchCount:
+class _WholeModel(contextlib.AbstractContextManager["_WholeModel"]):
+    """Books every operator to the whole model: torch's own tracker of modules fails on some that share weights or take views."""
+
+    parents = frozenset({"Global"})
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+def _count_call_with_torch(module: nn.Module, call: Callable[[_Products], object]) -> TorchCount:
     products = _Products()
     counter = FlopCounterMode(display=False, custom_mapping=products.formulas())
+    counter.mod_tracker = _WholeModel()  # type: ignore[assignment]
     operators = _UncountedOperators(counter)
-    with visible_products(), operators, counter:
+    with visible_products(module), operators, counter:
         call(products)
     _require_none_uncounted("torch's flop counter", operators.names)
     by_operator = {str(operator): int(flops) for operator, flops in counter.get_flop_counts().get("Global", {}).items()}
@@ -287,7 +287,7 @@ def _count_call_with_torch(call: Callable[[_Products], object]) -> TorchCount:
 def _require_none_uncounted(counter: str, uncounted: Iterable[str]) -> None:
     names = sorted(uncounted)
     if names:
-        raise CountError(f"{counter} cannot count {', '.join(names)}: write it as matrix products in the reference formulation")
+        raise CountError(f"{counter} cannot count {', '.join(names)}")
 
 
 def _first_line(error: Exception) -> str:
@@ -381,6 +381,11 @@ def _convolution_macs(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:
     return int(jit_handles.conv_flop_jit(inputs, outputs)["conv"])
 
 
+def _padded_convolution_macs(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:
+    """Count a convolution with padding in words, such as `same`: each number of the result sums over one filter."""
+    return prod(_sizes(outputs[0])) * prod(_sizes(inputs[1])[1:])
+
+
 def _with_complex(count: Callable[..., int]) -> Callable[..., int]:
     def handle(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:
         is_complex = outputs[0].isCompleteTensor() and outputs[0].type().dtype().is_complex
@@ -397,6 +402,7 @@ _MACS: Mapping[str, Callable[..., int]] = {
     "addmm": functools.partial(_product_macs, left=1),
     "baddbmm": functools.partial(_product_macs, left=1),
     "_convolution": _convolution_macs,
+    "_convolution_mode": _padded_convolution_macs,
     "einsum": _einsum_macs,
     "scaled_dot_product_attention": _attention_macs,
     "linalg_solve_triangular": lambda inputs, outputs: _solve_macs(_sizes(outputs[0]), left=inputs[3].toIValue()),

@@ -115,7 +115,7 @@ def test_backward_of_a_linear_layer_costs_one_product_for_the_weight_and_none_fo
 @pytest.mark.parametrize("enabled", [True, False])
 def test_multi_head_attention_is_seen_in_eval_and_the_fused_path_left_as_found(enabled: bool) -> None:
     module = AttendToSelf().eval()
-    with visible_products():
+    with visible_products(module):
         torch.backends.mha.set_fastpath_enabled(enabled)
         expected = 4 * SQUARE + 2 * PAIRS
         assert {count(module, tokens()) for count in COUNTERS} == {expected}
@@ -192,7 +192,7 @@ def test_unseen_matrix_work_is_refused_by_name(
     count: Callable[[nn.Module, Tensor], object],
 ) -> None:
     module = Call(lambda x, w: function(x * w.mean(), w).flatten().expand(x.shape[0], -1), *sizes)
-    with pytest.raises(CountError, match=rf"cannot count .*{name}.*: write it as matrix products"):
+    with pytest.raises(CountError, match=rf"cannot count .*{name}"):
         count(module, tokens())
 
 

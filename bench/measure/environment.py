@@ -24,6 +24,7 @@ from bench.serialize import content_id
 from bench.spec import RequestError
 
 BUSY_WINDOW_S = 0.5
+CONTROL_GROUP = Path("/sys/fs/cgroup")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 TIMED_CODE = (
     *("models/**/*.py", "bench/measure/engines/**/*.py", "bench/timing_groups.py", "bench/metrics/latency.py", "bench/planning/timing.py"),
@@ -98,10 +99,10 @@ def resolve_device(wanted: str) -> str:
 
 
 def num_cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Return the number of cores that this process may use, within the control group's quota of time."""
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota, *period = (_first_line(CONTROL_GROUP / "cpu.max") or "max").split()
+    return min(found, max(1, int(quota) // int(period[0]))) if quota.isdigit() and period else found
 
 
 def boot() -> str | None:
@@ -120,7 +121,7 @@ def load() -> float:
 
 def available_memory_bytes() -> int:
     """Return the available memory in bytes, within the control group's limit."""
-    limit, used = (_first_line(Path("/sys/fs/cgroup") / name) for name in ("memory.max", "memory.current"))
+    limit, used = (_first_line(CONTROL_GROUP / name) for name in ("memory.max", "memory.current"))
     found: int = _memory().available
     return min(found, max(0, int(limit) - int(used))) if limit and used and limit.isdigit() else found
 

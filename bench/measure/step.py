@@ -144,14 +144,16 @@ def _synthetic_data(interface: Interface, batch: int, tokens: int, dtype: torch.
 
 
 def _optimizer(model: nn.Module, device: str) -> torch.optim.Optimizer:
-    """Return fused AdamW; on CUDA it is capturable for every engine.
+    """Return AdamW, fused unless a weight is complex; on CUDA it is capturable for every engine.
 
     Kernel times come from recording any step as a CUDA graph. torch warns about capturable steps that are not recorded, though
     the kernel is the same.
     """
     warnings.filterwarnings("ignore", message=UNRECORDED_STEP)
+    weights = list(model.parameters())
+    fused = not any(map(torch.is_complex, weights))
     # an explicit group may be empty, whereas AdamW refuses an empty list of parameters
-    return torch.optim.AdamW([{"params": list(model.parameters())}], lr=LEARNING_RATE, fused=True, capturable=device == "cuda")
+    return torch.optim.AdamW([{"params": weights}], lr=LEARNING_RATE, fused=fused, capturable=device == "cuda")
 
 
 def autocast_of(dtype: str, device: str) -> contextlib.AbstractContextManager[object]:

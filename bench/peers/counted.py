@@ -22,8 +22,8 @@ from bench.spec import COUNTED
 from models.layers.cost import FLOPS_PER_MAC, Cost, Term, constant
 from models.layers.shape import Interface, image_sides
 
-WRONG_DEVICE = "not on the expected device meta"
-"""torch's words where a model holds constants on the CPU, or makes tensors there."""
+WRONG_DEVICE = ("not on the expected device meta", "on meta device")
+"""torch's words where a model holds constants on the CPU or makes tensors there, and where an operator takes no `meta` tensors."""
 SAMPLES = 3
 """Samples of the call that shows the shape of an answer: a number that no size is likely to have."""
 
@@ -115,8 +115,8 @@ def counted(config: Outside) -> Counted:
 def _count(config: Outside) -> Counted:
     try:
         return _count_on("meta", config)
-    except RuntimeError as error:
-        if WRONG_DEVICE not in str(error):  # a model that reads values has no one count
+    except (RuntimeError, ValueError) as error:
+        if not any(words in str(error) for words in WRONG_DEVICE):  # a model that reads values has no one count
             raise
         return _count_on("cpu", config)
 
@@ -142,7 +142,7 @@ def _step(model: nn.Module, data: Tensor) -> TorchCount | None:
     """Count a training step of one sample; None if a counter would miss matrix work.
 
     It is the larger count of a model in training and one in evaluation. So a block that training skips at random counts as run, and a batch
-    normalisation that refuses a single sample in training is counted too.
+    normalisation that refuses a single sample in training is counted too. Of a model that cannot answer a single sample it is None.
     """
     found = []
     for is_training in (True, False):
@@ -150,7 +150,7 @@ def _step(model: nn.Module, data: Tensor) -> TorchCount | None:
             found.append(count_train_with_torch(model.train(is_training), data))
         except CountError:
             return None
-        except (RuntimeError, ValueError):
+        except (IndexError, RuntimeError, ValueError):
             continue
     return max(found, key=lambda step: step.flops, default=None)
 

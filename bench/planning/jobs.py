@@ -85,6 +85,8 @@ Assumed, not measured.
 """
 ENERGY, ENERGY_WINDOW_S = "energy", 5.0
 TRAIN_PHASE_FACTOR = 3
+SHORTEST_STEP_S = 1e-5
+"""Time of a step on the CPU that multiplies nothing."""
 RUN_OVERHEAD_S = 10.0
 """Time of a run besides its jobs: imports, the device's ceilings before and after, tables and report."""
 NO_PILOTS: Mapping[str, Pilot] = {}
@@ -320,7 +322,8 @@ def estimated_step_seconds(planned: PlannedCell, settings: Settings) -> float:
     """Estimate one step, in seconds, at the nominal rate of the device; on CUDA at least the time to launch its operators."""
     work = planned.cell.workload
     if work.device == "cpu":
-        return (_step_flops(planned) / nominal_flops_per_s("cpu", work.dtype) + _scores_seconds(planned)) / settings.threads
+        seconds = (_step_flops(planned) / nominal_flops_per_s("cpu", work.dtype) + _scores_seconds(planned)) / settings.threads
+        return max(SHORTEST_STEP_S, seconds)
     launch_s = _launch_seconds(planned, work.phase) if work.engine == EAGER else 0.0
     return max(launch_s, _step_flops(planned) / nominal_flops_per_s(work.device, work.dtype))
 

@@ -40,8 +40,9 @@ SUGGESTED_WIDTHS = (64, 96, 128, 192, 256, 384, 512, 768, 1024)
 OWN = "python"
 """The family of a user's own models."""
 MISSING = re.compile(r"missing \d+ required .*argument.*?: '(\w+)'")
-READS_VALUES = "meta tensor"
+READS_VALUES = re.compile(r"meta tensors|data-(?:in)?dependent", re.IGNORECASE)
 """torch's words where a forward pass asks for values, which `meta` tensors have not."""
+UNCOUNTABLE = "cannot count"
 PLACEHOLDER = Shape(seq_len=2, width=8, depth=1, heads=1, ffn_width=16)
 
 
@@ -189,7 +190,11 @@ def _advice(name: str, error: Exception, called: str) -> str:
     """Say how a user's own model that cannot be built or called may be."""
     if missing := MISSING.search(str(error)):
         return f"give the argument as an option: {name}+{missing[1]}=VALUE"
-    if READS_VALUES in str(error).lower():
+    if UNCOUNTABLE in str(error):
+        return "a count without it would be too small; write it as torch's own matrix products"
+    if "deepcopy" in str(error):
+        return "name a function that builds it: a built module is copied for every use"
+    if READS_VALUES.search(str(error)):
         return "let sizes alone decide what its forward pass does: what depends on the values of its data has no one count of FLOPs"
     return f"it is {called}" + ('; if it takes images, add READS = "images" to its file or class' if called.count(", ") == 2 else "")
 

@@ -93,7 +93,7 @@ def check_profiled_flops(subject: Subject) -> None:
     """
     n = SHORT if subject.is_stepwise else SMALL
     model, data = subject.reference(n).eval(), subject.data(n)
-    with torch.no_grad(), visible_products(), profile(with_flops=True) as profiled:
+    with torch.no_grad(), visible_products(model), profile(with_flops=True) as profiled:
         model(data)
     events = profiled.key_averages()
     counted = sum(event.flops for event in events if event.key in PROFILED_PRODUCTS)

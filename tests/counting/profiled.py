@@ -22,7 +22,7 @@ Shapes = Sequence[Sequence[int]]
 def forward_flops(module: nn.Module, data: Tensor) -> int:
     """Count one forward pass."""
     with torch.no_grad():
-        return _flops_of(lambda: module(data))
+        return _flops_of(module, lambda: module(data))
 
 
 def train_flops(module: nn.Module, data: Tensor) -> int:
@@ -33,12 +33,12 @@ def train_flops(module: nn.Module, data: Tensor) -> int:
         F.cross_entropy(logits, torch.zeros(len(logits), dtype=torch.long)).backward()
 
     with torch.enable_grad():
-        return _flops_of(step)
+        return _flops_of(module, step)
 
 
-def _flops_of(call: Callable[[], object]) -> int:
+def _flops_of(module: nn.Module, call: Callable[[], object]) -> int:
     """Count what a call multiplies, by kernels that do not hide it."""
-    with visible_products(), profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
+    with visible_products(module), profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
         call()
     return sum(_flops(event) for event in profiler.events() or () if event.name in _MACS and not _is_inside_another(event))
 

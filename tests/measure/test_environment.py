@@ -244,3 +244,13 @@ def test_a_control_groups_limit_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> N
     assert environment.available_memory_bytes() == 600
     lines["memory.max"] = "max"
     assert environment.available_memory_bytes() == 2000
+
+
+@pytest.mark.parametrize(
+    ("limit", "cores"), [("max 100000", None), ("150000 100000", 1), ("50000 100000", 1), ("800000 100000", 8), ("", None)]
+)
+def test_a_quota_of_time_limits_the_cores(limit: str, cores: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "CONTROL_GROUP", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
+    (tmp_path / "cpu.max").write_text(limit)
+    assert environment.num_cores() == (cores or 16)

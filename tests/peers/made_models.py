@@ -72,6 +72,18 @@ def reading() -> nn.Module:
     return nn.Sequential(nn.Linear(192, int(torch.tensor([10]).item())), Averaged())
 
 
+class Wasting(Averaging):
+    """It multiplies what no answer depends on."""
+
+    def __init__(self, patch_dim: int, num_classes: int) -> None:
+        super().__init__(patch_dim, num_classes)
+        self.unused = nn.Linear(patch_dim, patch_dim)
+
+    def forward(self, patches: Tensor) -> Tensor:
+        self.unused(patches)
+        return super().forward(patches)
+
+
 class Normalising(Averaging):
     """Its batch normalisation refuses a single sample in training."""
 

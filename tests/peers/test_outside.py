@@ -94,10 +94,18 @@ def test_a_disagreement_of_the_counters_fails_the_cell(monkeypatch: pytest.Monke
     from bench import flop_counter
 
     monkeypatch.setattr(flop_counter, "HAS_FVCORE", True)
-    monkeypatch.setattr(flop_counter, "count_with_fvcore", lambda *_: 7)
+    monkeypatch.setattr(flop_counter, "count_with_fvcore", lambda *_: 10**12)
     model = spec("python:bench.peers.torchvision:vit", seq="17", **SIZES)
-    with pytest.raises(flop_counter.CountError, match="fvcore 7"):
+    with pytest.raises(flop_counter.CountError, match="fvcore 1000000000000"):
         flops.measure(small_job("flops", model))
+
+
+@pytest.mark.skipif(not HAS_FVCORE, reason="compares with fvcore")
+def test_work_that_no_answer_depends_on_is_counted_where_fvcore_leaves_it_out() -> None:
+    values = flops.measure(small_job("flops", spec(f"{MADE}:Wasting", seq="17"))).values
+    head, wasted = 2 * 192 * 10, 2 * 17 * 192 * 192
+    assert (values["flops"], values["flops_fvcore"], values["flops_agree"]) == (head + wasted, head, False)
+    assert values["flops_counted_by"] == f"torch; fvcore counts {100 * wasted / (head + wasted):.2g} % less"
 
 
 def test_a_count_that_stands_alone_agrees_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
