@@ -40,14 +40,12 @@ def _flops_of(module: nn.Module, call: Callable[[], object]) -> int:
     """Count what a call multiplies, by kernels that do not hide it."""
     with visible_products(module), profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
         call()
-    return sum(_flops(event) for event in profiler.events() or () if event.name in _MACS and not _is_inside_another(event))
+    return sum(_flops(event) for event in profiler.events() or () if event.name in _MACS and not _holds_another(event))
 
 
-def _is_inside_another(event: Any) -> bool:
-    while event := event.cpu_parent:
-        if event.name in _MACS:
-            return True
-    return False
+def _holds_another(event: Any) -> bool:
+    """Return whether another product ran inside: the outer one of `vmap` notes the shapes of a single sample."""
+    return any(child.name in _MACS or _holds_another(child) for child in event.cpu_children)
 
 
 def _flops(event: Any) -> int:
