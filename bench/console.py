@@ -45,7 +45,8 @@ def plain_where_needed() -> None:
 
 def _in_plain_letters(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeEncodeError)
-    return "".join(PLAIN.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
+    letters = error.object[error.start : error.end]
+    return "".join(PLAIN.get(letter) or letter.encode("ascii", "backslashreplace").decode() for letter in letters), error.end
 
 
 def print_json(data: Any) -> None:

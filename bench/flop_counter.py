@@ -39,8 +39,8 @@ with warnings.catch_warnings():
 HAS_FVCORE = FlopCountAnalysis is not None
 """Without fvcore `bench.metrics.flops` compares the other two counts and says so."""
 _MATRIX_WORK = re.compile(
-    r"(?:^|_)(?:[a-z0-9]*(?:mm|mv|matmul|dot|linear|einsum|rnn|gru|lstm)|conv(?!ert)[a-z0-9]*|attention|transformer|cdist|pdist|inner"
-    r"|matrix_(?:exp|power)|linalg(?!.*norm)|cov|corrcoef|inverse|solve|cholesky)(?:_|$)"
+    r"(?:^|_)(?:[a-z0-9]*(?:mm|mv|matmul|dot|linear|einsum|rnn|gru|lstm)|conv(?!ert)[a-z0-9]*|attention|transformer|cdist|pdist|euclidean_dist|inner"
+    r"|matrix_(?:exp|power)|linalg(?!.*norm)|cov|corrcoef|inverse|solve|cholesky|geqrf|ormqr|orgqr|lu|qr|svd|eigh?)(?:_|$)"
 )
 """Ends of words in an operator's name that indicate matrix work.
 
@@ -52,6 +52,8 @@ _FFTS = {
     torch.ops.aten._fft_c2r: (lambda _, result: result, 1),
     torch.ops.aten._fft_c2c: (lambda operand, _: operand, 2),
 }
+_READS_VALUES = re.compile(r"::(_local_scalar_dense|is_nonzero|equal|nonzero\w*|masked_select|_?unique\w*|bincount|repeat_interleave)$")
+"""Operators whose result, or its size, depends on values; on `meta` they fail by themselves."""
 _HARMLESS_FFT = re.compile(r"_(?:r?fftfreq|i?fftshift)$|_cufft_")
 """Operators with `fft` in their name that transform nothing."""
 _COMPLEX_PRODUCT = 4
@@ -69,6 +71,14 @@ class CountError(ValueError):
 
     The message is one line that names both counts or the operator.
     """
+
+
+class TraceError(CountError):
+    """fvcore cannot trace a model on a device; on another one it may."""
+
+
+class ValuesError(CountError):
+    """What a model multiplies depends on the values of its data, so it has no one count."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +108,7 @@ def count_with_torch(module: nn.Module, data: Tensor) -> TorchCount:
     Raises CountError for matrix work that the counter has no formula for.
     """
     with torch.no_grad():
-        return _count_call_with_torch(module, lambda _: module(data))
+        return _count_call_with_torch(module, data, lambda _: module(data))
 
 
 def count_train_with_torch(module: nn.Module, data: Tensor) -> TorchCount:
@@ -119,7 +129,7 @@ def count_train_with_torch(module: nn.Module, data: Tensor) -> TorchCount:
 
     try:
         with torch.enable_grad():
-            return _count_call_with_torch(module, step)
+            return _count_call_with_torch(module, data, step)
     finally:
         module.zero_grad(set_to_none=True)
 
@@ -135,7 +145,7 @@ def count_with_fvcore(module: nn.Module, data: Tensor) -> int:
         with torch.no_grad(), visible_products(module):
             macs_by_operator = analysis.by_operator()
     except (RuntimeError, TypeError) as error:
-        raise CountError(f"fvcore cannot trace the model on {data.device}: {_first_line(error)}") from error
+        raise TraceError(f"fvcore cannot trace the model on {data.device}: {_first_line(error)}") from error
     _require_none_uncounted("fvcore", (name for name in analysis.unsupported_ops() if is_matrix_work(name)))
     return FLOPS_PER_MAC * sum(int(macs) for name, macs in macs_by_operator.items() if name in _MACS)
 
@@ -235,6 +245,7 @@ class _UncountedOperators(TorchDispatchMode):
     Enter it before the counter: torch asks the last mode first, so only operators that the counter did not decompose arrive here.
 
     `names`: operators that may be matrix work, or FFTs of an unknown kind.
+    `reading`: operators that read values.
     `ffts`: number of real FFTs by length.
     """
 
@@ -242,10 +253,13 @@ class _UncountedOperators(TorchDispatchMode):
         super().__init__()
         self.counter = counter
         self.names: set[str] = set()
+        self.reading: set[str] = set()
         self.ffts: Counter[int] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result, operator = func(*args, **(kwargs or {})), func._overloadpacket
+        if _READS_VALUES.search(func._schema.name):
+            self.reading.add(func._schema.name)
         if operator in _FFTS:
             self._count_ffts(operator, args[0], result, args[1])
         elif operator not in self.counter.flop_registry and _may_be_uncounted(func._schema.name):
@@ -272,13 +286,17 @@ class _WholeModel(contextlib.AbstractContextManager["_WholeModel"]):
         return None
 
 
-def _count_call_with_torch(module: nn.Module, call: Callable[[_Products], object]) -> TorchCount:
+def _count_call_with_torch(module: nn.Module, data: Tensor, call: Callable[[_Products], object]) -> TorchCount:
     products = _Products()
     counter = FlopCounterMode(display=False, custom_mapping=products.formulas())
     counter.mod_tracker = _WholeModel()  # type: ignore[assignment]
     operators = _UncountedOperators(counter)
     with visible_products(module), operators, counter:
         call(products)
+    if (
+        operators.reading and data.device.type == "cpu"
+    ):  # on `meta` only numbers of its own, such as those drawn to skip a block, can be read
+        raise ValuesError(f"what it multiplies depends on values, which {', '.join(sorted(operators.reading))} reads")
     _require_none_uncounted("torch's flop counter", operators.names)
     by_operator = {str(operator): int(flops) for operator, flops in counter.get_flop_counts().get("Global", {}).items()}
     return TorchCount(flops=sum(by_operator.values()), by_operator=by_operator, recomputed=products.recomputed, ffts=dict(operators.ffts))
@@ -345,16 +363,19 @@ def _added_vector_flops(_: Any, matrix: Sequence[int], *__: Any, **___: Any) -> 
 
 @register_flop_formula(torch.ops.aten._trilinear)
 def _bilinear_flops(first: Sequence[int], second: Sequence[int], third: Sequence[int], *added: Any, **_: Any) -> int:
-    """Count one multiply-add per triple of entries that is summed, as `torch.nn.functional.bilinear` and its gradients do.
+    """Count two products, first x second and that x third, as `torch.nn.functional.bilinear` and its gradients do.
 
-    The product of two of the three is element-wise. `added`: axes of length 1 to insert into each operand.
+    One that sums nothing is element-wise. `added`: for each operand the axes of length 1 to insert, then the axes that are summed.
     """
-    shapes = [list(shape) for shape in (first, second, third)]
-    for shape, places in zip(shapes, added, strict=False):
+    shapes, (*inserted, summed) = [list(shape) for shape in (first, second, third)], added[:4]
+    for shape, places in zip(shapes, inserted, strict=True):
         for place in places:
             shape.insert(place, 1)
-    extents: list[int] = list(map(max, *shapes))
-    return FLOPS_PER_MAC * prod(extents)
+    own: list[int] = list(map(max, shapes[0], shapes[1]))
+    early = [place for place in summed if place in inserted[2]]
+    left = [1 if place in early else extent for place, extent in enumerate(own)]
+    every: list[int] = list(map(max, left, shapes[2]))
+    return FLOPS_PER_MAC * (prod(own) * bool(early) + prod(every) * (len(early) < len(summed)))
 
 
 def _einsum_macs(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:

@@ -24,7 +24,7 @@ SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1"}
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 """Keeps the folder in which the program happens to run off the server's path: it may have a `models` or `bench` of its own."""
 LONGEST_TEMPORARY = 60
-"""Bytes of a temporary folder's name to which the names of multiprocessing's sockets can be added: a socket's may have 107."""
+"""Bytes of a temporary folder's name to which the names of multiprocessing's sockets can be added: a socket's may have about 100."""
 DEATH_S = 60.0  # far longer than a killed process takes to disappear, even on a busy machine
 STARTING = threading.Lock()
 """Held while a process starts, because that changes variables of this process."""
@@ -82,7 +82,6 @@ def start(process: Any) -> None:
     """
     deadline = time.monotonic() + DEATH_S
     _context.set_forkserver_preload([*PRELOAD, *sorted(_libraries)])
-    _keep_sockets_short()
     # Python 3.11's server ignores this process's sys.path and silently skips modules that it cannot import
     with (
         STARTING,
@@ -91,6 +90,7 @@ def start(process: Any) -> None:
             {**SINGLE_THREADED, **SAFE_PATH, **_quiet_tracker(), "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)}
         ),
     ):
+        _keep_sockets_short()
         while True:
             try:
                 process.start()

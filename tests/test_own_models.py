@@ -190,10 +190,11 @@ def test_a_budget_that_all_miss_is_not_called_their_size() -> None:
 
 
 def test_lazy_layers_are_given_their_shapes() -> None:
-    lazy = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(10))
-    found = run(models={"lazy": lazy}, seq=17, metrics=["params", "flops", "latency"], quick=True, rounds=2, phase="train")
+    lazy = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(8), torch.nn.LazyBatchNorm1d(), torch.nn.Linear(8, 10).eval())
+    found = run(models={"lazy": lazy}, seq=17, metrics=["params", "flops", "latency"], quick=True, rounds=2, phase="train", batch=2)
     (row,) = found.table.to_dict("records")
-    assert (row["status"], row["params"], row["flops"]) == ("measured", 17 * 192 * 10 + 10, 2 * 17 * 192 * 10)
+    assert (row["status"], row["params"]) == ("measured", (17 * 192 + 1) * 8 + 16 + 90)
+    assert row["flops"] == 2 * (17 * 192 * 8 + 80)
 
 
 class WithoutGradient(torch.nn.Module):
@@ -217,20 +218,27 @@ def test_answers_without_a_gradient_are_timed_in_no_training_step() -> None:
 
 def test_torchscript_is_refused_by_name(mine: Path) -> None:
     (mine.parent / "scripted.py").write_text(f"import torch\n{CODE}\nscripted = torch.jit.script(per_token)\n")
-    assert "scripted.py:scripted is a TorchScript module" in str(refused(models="scripted.py:scripted"))
+    assert "scripted.py:scripted holds TorchScript" in str(refused(models="scripted.py:scripted"))
 
 
 BRANCHING = """
 class Branching(Pooling):
     def forward(self, patches):
         return super().forward(patches if patches.mean() > 0 else -patches)
+
+class Shifting(Branching):
+    # its constant takes it to the CPU, where values can be read
+    shift = torch.ones(192)
+
+    def forward(self, patches):
+        return super().forward(patches + self.shift)
 """
 
 
 def test_a_model_that_reads_values_says_why_it_is_refused(mine: Path) -> None:
-    (mine.parent / "branching.py").write_text(CODE + BRANCHING)
-    for arguments in ("", "+width=8"):
-        assert "let sizes alone decide" in refused(models=f"branching.py:Branching{arguments}").hint
+    (mine.parent / "branching.py").write_text(f"import torch\n{CODE}{BRANCHING}")
+    for name in ("Branching", "Branching+width=8", "Shifting"):
+        assert "let sizes alone decide" in refused(models=f"branching.py:{name}").hint
 
 
 def test_what_a_model_is_called_with_is_said(mine: Path) -> None:
@@ -242,7 +250,7 @@ def test_what_a_model_is_called_with_is_said(mine: Path) -> None:
     assert "called with one float tensor [batch, 1, 32, 32]" in refused(models="mine.py:Seeing", task="digits", metrics="params").hint
     assert "called with one integer tensor [batch, 65]" in refused(models="mine.py:built", seq=65, input="tokens").hint
     assert "NAME one of Pooling, Seeing, odd, constant, flat, built, per_token" in refused(models="mine.py").hint
-    assert "has no function or module _absent; it has Pooling" in str(refused(models="mine.py:_absent"))
+    assert "has no function, class or module _absent; it has Pooling" in str(refused(models="mine.py:_absent"))
     assert "cannot read other.py" in str(refused(models="other.py:net"))
     assert "mine.py:built is a built module, which takes no arguments; leave +depth=2 out" in str(refused(models="mine.py:built+depth=2"))
     assert "no signature found" in str(refused(models="python:builtins:dict"))
@@ -261,6 +269,20 @@ def test_images_are_square_or_refused() -> None:
     assert "n = 60 gives no square number of patches; nearest lengths: 50 and 65" in str(error)
     assert error.hint == "try seq=65"
     assert "nearest lengths: 49 and 64" in str(refused(models="mine.py:Seeing+pool=mean", seq=50))
+
+
+def test_a_model_is_told_the_length_of_its_data() -> None:
+    """Beside ViT, whose class token is one of the 17; a mixer over tokens is made for 16."""
+    found = bench.plan(models=["vit", "mine.py:flat"], task="digits", seq=17, params="100k", depth=2, metrics="params").table
+    assert found.set_index("model")["params"]["mine.py:flat"] == 16 * 64 * 10 + 10
+
+
+def test_near_names_arguments_and_packages_are_named(mine: Path) -> None:
+    assert refused(models="mine.py:Pooling_").hint == "write mine.py:Pooling"
+    text = str(refused(models="mine.py:odd+foo=3"))
+    assert "it takes patch_dim, num_classes, width" in text
+    (mine.parent / "relative.py").write_text("from . import mine\n")
+    assert f"python:{mine.parent.name}.relative:NAME" in refused(models="relative.py:net").hint
 
 
 def test_a_task_of_images_is_read_at_vits_lengths() -> None:

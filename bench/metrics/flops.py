@@ -145,13 +145,13 @@ def _counted_with_torch(cell: Cell, count: Callable[[nn.Module, Tensor], TorchCo
 
 def _counted_with_fvcore(cell: Cell, devices: Sequence[str]) -> int:
     """Count on the first device on which fvcore can follow: on `meta` it cannot trace convolutions (torch 2.14)."""
-    from bench.flop_counter import CountError, count_with_fvcore
+    from bench.flop_counter import TraceError, count_with_fvcore
 
     def count(device: str) -> int:
         return _counted(cell, lambda length: count_with_fvcore(*_reference_on(cell, length, device)))
 
     for device in devices[:-1]:
-        with contextlib.suppress(CountError):
+        with contextlib.suppress(TraceError):
             return count(device)
     return count(devices[-1])
 

@@ -6,6 +6,7 @@ The count holds at the model's own length. The model is counted on the `meta` de
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -22,7 +23,7 @@ from bench.spec import COUNTED
 from models.layers.cost import FLOPS_PER_MAC, Cost, Term, constant
 from models.layers.shape import Interface, image_sides
 
-WRONG_DEVICE = ("not on the expected device meta", "on meta device")
+WRONG_DEVICE = ("not on the expected device meta", "on meta device", "attempted to run this operator with Meta tensors")
 """torch's words where a model holds constants on the CPU or makes tensors there, and where an operator takes no `meta` tensors."""
 SAMPLES = 3
 """Samples of the call that shows the shape of an answer: a number that no size is likely to have."""
@@ -88,11 +89,17 @@ def build(config: Outside) -> nn.Module:
 
 def with_shapes(model: nn.Module, config: Outside) -> nn.Module:
     """Give lazy layers their shapes, by a first call on the default device, where the model must be."""
-    if any(map(nn.parameter.is_lazy, model.parameters())):
+    if is_lazy(model):
+        training = {part: part.training for part in model.modules()}
         with torch.no_grad():
             adapted(model, config.interface, reads_images=config.reads_images).eval()(sample_of(config))
-        model.train()
+        for part, was in training.items():
+            part.training = was
     return model
+
+
+def is_lazy(model: nn.Module) -> bool:
+    return any(map(nn.parameter.is_lazy, itertools.chain(model.parameters(), model.buffers())))
 
 
 def cost(config: Outside) -> Cost:

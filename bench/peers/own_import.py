@@ -6,6 +6,7 @@ A file is alone in its interpreter, its folder is searched first, and packages b
 from __future__ import annotations
 
 import contextlib
+import difflib
 import functools
 import importlib
 import importlib.util
@@ -13,6 +14,7 @@ import os
 import pickle
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
@@ -44,6 +46,7 @@ class Imported:
 
 _imported: dict[str, Imported] = {}
 _children: dict[str, Child] = {}
+_PRINTING = threading.RLock()
 libraries: set[str] = set()
 """Top-level modules that files have imported in a child."""
 
@@ -78,9 +81,11 @@ def ask(digest: str, function: Callable[..., Answer], *arguments: Any) -> Answer
     return answer
 
 
-def prints_on_stderr() -> contextlib.AbstractContextManager[object]:
-    """Keep what a user's code prints in this process from mixing with a document on stdout."""
-    return contextlib.redirect_stdout(sys.stderr)
+@contextlib.contextmanager
+def prints_on_stderr() -> Iterator[None]:
+    """Keep what a user's code prints in this process from mixing with a document on stdout; of several threads one at a time."""
+    with _PRINTING, contextlib.redirect_stdout(sys.stderr):
+        yield
 
 
 @contextlib.contextmanager
@@ -161,8 +166,13 @@ def load(digest: str, name: str) -> tuple[Any, ModuleType | None]:
     own = _imported[digest]
     found = getattr(own.module, name, None)
     if not callable(found):
-        names = ", ".join(names_in(own.path))
-        raise RequestError(f"{own.path} has no function or module {name}{f'; it has {names}' if names else ''}", "write FILE.py:NAME")
+        names = [known for known in names_in(own.path) if callable(getattr(own.module, known, None))]
+        shown = ", ".join(names)
+        near = difflib.get_close_matches(name, names, n=1)
+        raise RequestError(
+            f"{own.path} has no function, class or module {name}{f'; it has {shown}' if shown else ''}",
+            f"write {own.path.name}:{near[0]}" if near else "write FILE.py:NAME",
+        )
     return found, own.module
 
 
@@ -218,6 +228,8 @@ def _import(path: Path) -> Imported:
         del sys.modules[name]
         sys.path.remove(str(path.parent))
         advice = "start where its imports are found" if isinstance(error, ImportError) else f"correct {path}"
+        if "attempted relative import" in str(error):
+            advice = f"name it by its package, and start beside that: python:{path.parent.name}.{path.stem}:NAME"
         raise RequestError(f"{path.name} cannot be imported: {type(error).__name__}: {one_line(error)}", advice) from error
     return Imported(path=path, module=module, beside=theirs)
 

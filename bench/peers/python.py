@@ -11,6 +11,7 @@ import importlib
 import inspect
 import math
 import os
+import pickle
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,14 +23,14 @@ from torch import nn
 
 from bench.errors import one_line
 from bench.peers import own_import
-from bench.peers.counted import SAMPLES, build, cost, counted, sample_of, uses_attention, with_shapes
+from bench.peers.counted import SAMPLES, build, cost, counted, is_lazy, sample_of, uses_attention, with_shapes
 from bench.peers.counterpart import Counterpart
 from bench.peers.names import LIBRARIES, Options, missing_library, read_arguments
 from bench.peers.published import SIZES
 from bench.progress import tell
 from bench.spec import ModelSpec, RequestError
 from bench.tasks._info import Images, info_of
-from models.layers.shape import Interface, Shape, num_data_tokens, require_one_of
+from models.layers.shape import Interface, Shape, image_sides, num_data_tokens, require_one_of
 
 __all__ = ["build", "cost", "uses_attention"]
 COUNTED = True
@@ -97,13 +98,12 @@ class Config:
         if isinstance(target, nn.Module):  # every call begins with the weights that it came with
             if self.arguments:
                 raise ValueError(f"{self.factory} is a built module, which takes no arguments; leave +{self.arguments} out")
-            _require_readable(target, called)
+            if any(isinstance(part, torch.jit.ScriptModule) for part in target.modules()):
+                raise ValueError(f"{called} holds TorchScript, which cannot be moved between devices; name a function that builds it")
             with torch.device("cpu"):
-                own = with_shapes(copy.deepcopy(target), self)
+                own = with_shapes(_copied(target), self)
             return own.to(torch.get_default_device())
-        sizes = {size: getattr(self.shape, size) for size in ("seq_len", *SIZES)}
-        offered = sizes | {name: getattr(self.interface, name) for name in INTERFACE_WORDS}
-        named = known(self.factory, self.digest).parameters
+        named, offered = known(self.factory, self.digest).parameters, self._offered()
         try:
             model = target(**{name: value for name, value in offered.items() if name in named} | read_arguments(self.arguments))
         except ModuleNotFoundError as error:
@@ -113,17 +113,29 @@ class Config:
         except SystemExit as error:
             raise ValueError(f"{called} ends the program: SystemExit: {one_line(error)}") from error
         except (TypeError, AssertionError) as error:
-            raise ValueError(f"{called} refuses its arguments: {type(error).__name__}: {one_line(error)}") from error
+            raise ValueError(
+                f"{called} refuses its arguments: {type(error).__name__}: {one_line(error)}; it takes {', '.join(named) or 'none'}"
+            ) from error
         if not isinstance(model, nn.Module):
             raise ValueError(f"{called} must return a torch.nn.Module, not {type(model).__name__}")
-        _require_readable(model, called)
         return with_shapes(model, self)
 
+    def _offered(self) -> dict[str, Any]:
+        """Return what a factory may name. `seq_len` is that of the data, but for peers, which count a class token as ours do."""
+        offered = {size: getattr(self.shape, size) for size in ("seq_len", *SIZES)}
+        offered |= {name: getattr(self.interface, name) for name in INTERFACE_WORDS}
+        if not known(self.factory, self.digest).counterpart:
+            offered["seq_len"] = self.data_tokens
+        if self.reads_images or self.interface.input == "images":
+            channels, side, _ = image_sides(self.data_tokens, self.interface.patch_dim)
+            offered |= {"channels": channels, "image_size": side}
+        return offered
 
-def _require_readable(model: nn.Module, called: str) -> None:
-    """Raise ValueError for TorchScript, which shows no products and cannot be moved."""
-    if isinstance(model, torch.jit.ScriptModule):
-        raise ValueError(f"{called} is a TorchScript module, whose products cannot be counted; name the module that it was made from")
+
+def _copied(model: nn.Module) -> nn.Module:
+    """Copy a model; a lazy layer's buffers can be pickled alone."""
+    copied: nn.Module = pickle.loads(pickle.dumps(model)) if is_lazy(model) else copy.deepcopy(model)
+    return copied
 
 
 def spec_of(name: str, options: Options, *, seq_len: int | None, sizes: dict[str, int | None], input: str, task: str) -> ModelSpec:

@@ -517,4 +517,8 @@ def _is_launched(device: str, recipe: Recipe) -> bool:
 def _training_flops(planned: PlannedCell, recipe: Recipe) -> float:
     task = info_of(planned.cell.workload.task)
     n = planned.cell.model.shape.seq_len
-    return float(planned.sizing.cost.train_flops().at(n) * task.num_train * recipe.epochs)
+    cost = planned.sizing.cost
+    flops = (
+        max(cost.train_flops().at(n), TRAIN_PHASE_FACTOR * cost.flops().at(n)) if planned.sizing.is_counted else cost.train_flops().at(n)
+    )
+    return float(flops * task.num_train * recipe.epochs)

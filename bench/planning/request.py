@@ -322,7 +322,7 @@ def _require_names(models: Sequence[ModelRequest]) -> None:
         if twice or (model.is_outside and model.name in known):
             raise RequestError(
                 f"{model.name} is the name of {'two models' if twice else 'a model of this program'}",
-                'give yours another; for Python objects: models={"first": ..., "second": ...}',
+                "rename one of the files" if ".py:" in model.name else 'give yours another: models={"first": ..., "second": ...}',
             )
 
 

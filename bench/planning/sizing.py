@@ -40,9 +40,9 @@ SUGGESTED_WIDTHS = (64, 96, 128, 192, 256, 384, 512, 768, 1024)
 OWN = "python"
 """The family of a user's own models."""
 MISSING = re.compile(r"missing \d+ required .*argument.*?: '(\w+)'")
-READS_VALUES = re.compile(r"meta tensors|data-(?:in)?dependent", re.IGNORECASE)
+READS_VALUES = re.compile(r"meta (?:device type )?tensor|data-(?:in)?dependent|depends on values", re.IGNORECASE)
 """torch's words where a forward pass asks for values, which `meta` tensors have not."""
-UNCOUNTABLE = "cannot count"
+UNCOUNTABLE, REFUSES, NO_MODULE = "cannot count", "refuses its arguments", "must return a torch.nn.Module"
 PLACEHOLDER = Shape(seq_len=2, width=8, depth=1, heads=1, ffn_width=16)
 
 
@@ -190,13 +190,18 @@ def _advice(name: str, error: Exception, called: str) -> str:
     """Say how a user's own model that cannot be built or called may be."""
     if missing := MISSING.search(str(error)):
         return f"give the argument as an option: {name}+{missing[1]}=VALUE"
+    if REFUSES in str(error):
+        return "give arguments that it takes: FILE.py:NAME+argument=VALUE"
+    if NO_MODULE in str(error):
+        return "return a torch.nn.Module"
     if UNCOUNTABLE in str(error):
         return "a count without it would be too small; write it as torch's own matrix products"
     if "deepcopy" in str(error):
         return "name a function that builds it: a built module is copied for every use"
     if READS_VALUES.search(str(error)):
         return "let sizes alone decide what its forward pass does: what depends on the values of its data has no one count of FLOPs"
-    return f"it is {called}" + ('; if it takes images, add READS = "images" to its file or class' if called.count(", ") == 2 else "")
+    others = '; if it takes images, add READS = "images" to its file or class; if token ids, `input=tokens`'
+    return f"it is {called}" + (others if called.count(", ") == 2 else "")
 
 
 def _call_text(model: ModelSpec) -> str:

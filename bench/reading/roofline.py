@@ -39,13 +39,15 @@ ITEM_BYTES = {"fp32": (4, 4), "tf32": (4, 4), "bf16": (2, 2), "bf16-autocast": (
 """Bytes per number by dtype: weights and patches, model output."""
 
 
-def step_flops(planned: PlannedCell) -> int:
-    """Return the model FLOPs of one step on the whole batch.
+def step_flops(planned: PlannedCell) -> int | None:
+    """Return the model FLOPs of one step on the whole batch; None if the backward pass of a model from outside was not counted.
 
     The train phase includes the backward pass. Values that a fused kernel recomputes are not counted.
     """
     cost, work = planned.sizing.cost, planned.cell.workload
     flops = cost.train_flops() if work.phase == "train" else cost.flops()
+    if work.phase == "train" and planned.sizing.is_counted and flops == cost.flops():
+        return None
     return flops.at(planned.cell.model.shape.seq_len) * work.batch_size
 
 
@@ -88,9 +90,9 @@ def roofline_of(planned: PlannedCell, latencies: Sequence[Record], ceilings: Seq
     moved = compulsory_bytes(planned)
     by_round = {record.repeat: record.outcome.values for record in ceilings}
     pairs = [(record.outcome.values["latency_ms"], by_round[record.repeat]) for record in latencies if record.repeat in by_round]
-    if moved is None or not pairs:
-        return {**dict.fromkeys(COLUMNS), "compulsory_bytes": moved}
     flops = step_flops(planned)
+    if moved is None or flops is None or not pairs:
+        return {**dict.fromkeys(COLUMNS), "compulsory_bytes": moved}
     allowed = [
         MS_PER_S * max(flops / float(ceiling["ceiling_flops_per_s"]), moved / float(ceiling["ceiling_bytes_per_s"])) for _, ceiling in pairs
     ]

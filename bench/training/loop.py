@@ -172,7 +172,8 @@ class Training:
         self.optimizer = build_optimizer(model, recipe)
         self.plateau = build_plateau(self.optimizer, recipe)
         self.items_per_step = recipe.batch_size * recipe.accumulate
-        self.steps_per_epoch = len(_split(torch.arange(len(data.learned)), self.items_per_step))
+        steps = _split(torch.arange(len(data.learned)), self.items_per_step)
+        self.steps_per_epoch, self.full_step = len(steps), len(steps[0])
         self.step, self.epochs = 0, list[Epoch]()
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)
         self.first_loss = torch.zeros((), device=device)
@@ -298,8 +299,7 @@ class Training:
         step, portions = functools.partial(self._optimize, num_items=len(chosen)), self._read(chosen)
         if self.recorded is None:
             return step(portions)
-        is_full = len(chosen) == min(self.items_per_step, len(self.data.learned))
-        return (self.recorded.take if is_full else self.recorded.take_unrecorded)(step, list(portions))
+        return (self.recorded.take if len(chosen) == self.full_step else self.recorded.take_unrecorded)(step, list(portions))
 
     def _read(self, chosen: Tensor) -> Iterator[Portion]:
         for part, share in self._shares(chosen):
@@ -325,8 +325,10 @@ class Training:
         When it returns, nothing refers to the graph of its operators any more, which a recording must not meet (`graph.beside`).
         """
         batch_loss = self._batch_loss(portion.batch) * portion.share
-        if batch_loss.requires_grad:  # a model without parameters has no backward pass
+        if batch_loss.requires_grad:
             batch_loss.backward()
+        elif any(parameter.requires_grad for parameter in self.model.parameters()):
+            raise ValueError("its answers carry no gradient, so it cannot be trained; leave out no_grad or inference_mode")
         return batch_loss.detach()
 
     def _batch_loss(self, batch: Batch) -> Tensor:

@@ -20,7 +20,8 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
     """
     decayed, free = decay_groups(model)
     groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": free, "weight_decay": 0.0}]
-    return torch.optim.AdamW([group for group in groups if group["params"]] or groups[:1], lr=recipe.learning_rate, fused=True)
+    fused = not any(map(torch.is_complex, [*decayed, *free]))
+    return torch.optim.AdamW([group for group in groups if group["params"]] or groups[:1], lr=recipe.learning_rate, fused=fused)
 
 
 def decay_groups(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:

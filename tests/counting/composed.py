@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
+from bench.peers.counted import is_lazy
+
 TOKENS, PATCH_DIM, CLASSES = 17, 192, 10
 MOST_PARTS = 5
 Draw = Any
@@ -352,19 +354,27 @@ def _frozen(part: nn.Module) -> nn.Module:
     return part.requires_grad_(False)
 
 
+def _beside_its_input(part: nn.Module) -> nn.Module:
+    return Beside(part, nn.Identity())
+
+
 WRAPPERS: tuple[Callable[[nn.Module], nn.Module], ...] = (
-    *(Residual, Twice, WithoutGradient, _frozen, nn.Sequential, lambda part: Beside(part, nn.Identity()), WithGivenWeights),
+    *(Residual, Twice, _beside_its_input, WithoutGradient, _frozen, nn.Sequential, WithGivenWeights),
     functools.partial(RunAgain, reentrant=False),
     functools.partial(RunAgain, reentrant=True),
 )
 
 
+KEEPING = (Residual, Twice, _beside_its_input)
+"""Wrappers of parts that keep the shape of their data."""
 MADE: list[nn.Module] = []
 """The model that `made` builds."""
 
 
 def made() -> nn.Module:
-    return copy.deepcopy(MADE[0]).to(torch.get_default_device())
+    """Build the model; one with lazy layers on the CPU, which they could not leave."""
+    model = copy.deepcopy(MADE[0])
+    return model if is_lazy(model) else model.to(torch.get_default_device())
 
 
 @st.composite
@@ -378,7 +388,7 @@ def models(draw: Draw) -> nn.Module:
         part = draw(st.sampled_from(LEAVES))(draw, *data.shape[1:])
         if draw(st.integers(0, 3)) == 0 and not isinstance(part, nn.LazyLinear):
             wrap = draw(st.sampled_from(WRAPPERS))
-            if wrap not in (Residual, Twice) or _result(part, data).shape == data.shape:
+            if wrap not in KEEPING or _result(part, data).shape == data.shape:
                 part = wrap(part)
         result = _result(part, data)
         if result.shape[1] <= 4 * TOKENS and result.shape[2] <= 64:
@@ -388,6 +398,7 @@ def models(draw: Draw) -> nn.Module:
 
 
 def _result(part: nn.Module, data: Tensor) -> Tensor:
+    """Call a copy: a lazy part stays lazy."""
     with torch.no_grad():
-        result: Tensor = part(data)
+        result: Tensor = copy.deepcopy(part)(data)
     return result

@@ -40,12 +40,24 @@ def _flops_of(module: nn.Module, call: Callable[[], object]) -> int:
     """Count what a call multiplies, by kernels that do not hide it."""
     with visible_products(module), profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
         call()
-    return sum(_flops(event) for event in profiler.events() or () if event.name in _MACS and not _holds_another(event))
+    return sum(_flops(event) for event in profiler.events() or () if event.name in _MACS and _stands_for_itself(event))
 
 
-def _holds_another(event: Any) -> bool:
-    """Return whether another product ran inside: the outer one of `vmap` notes the shapes of a single sample."""
-    return any(child.name in _MACS or _holds_another(child) for child in event.cpu_children)
+def _stands_for_itself(event: Any) -> bool:
+    """Return whether a product counts: of nested ones the innermost, for the outer one of `vmap` notes the shapes of a single sample.
+
+    Only of WHOLE the outer one, whose parts are work of other shapes.
+    """
+    outer = event.cpu_parent
+    while outer:
+        if outer.name in WHOLE:
+            return False
+        outer = outer.cpu_parent
+    return event.name in WHOLE or not _holds_product(event)
+
+
+def _holds_product(event: Any) -> bool:
+    return any(child.name in _MACS or _holds_product(child) for child in event.cpu_children)
 
 
 def _flops(event: Any) -> int:
@@ -92,19 +104,12 @@ def _convolution_backward(shapes: Shapes, values: Sequence[Any]) -> int:
     return sum(map(bool, asked[:2])) * data[0] * prod(places) * prod(weight)
 
 
-def _bilinear(shapes: Shapes, values: Sequence[Any]) -> int:
-    operands = [list(shape) for shape in shapes[:3]]
-    for operand, places in zip(operands, values[3:6], strict=True):
-        for place in places:
-            operand.insert(place, 1)
-    return prod(map(max, *operands))
-
-
 def _triangular_solve(shapes: Shapes, _: Sequence[Any]) -> int:
     matrix, right = shapes[:2]
     return prod(right) * (matrix[-1] - 1) // 2
 
 
+WHOLE = ("aten::convolution", "aten::convolution_backward", "aten::linalg_solve_triangular")
 _MACS: dict[str, Callable[[Shapes, Sequence[Any]], int]] = {
     "aten::mm": _product(0),
     "aten::bmm": _product(0),
@@ -116,6 +121,5 @@ _MACS: dict[str, Callable[[Shapes, Sequence[Any]], int]] = {
     "aten::baddbmm": _product(1),
     "aten::convolution": _convolution,
     "aten::convolution_backward": _convolution_backward,
-    "aten::_trilinear": _bilinear,
     "aten::linalg_solve_triangular": _triangular_solve,
 }

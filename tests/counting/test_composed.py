@@ -23,7 +23,7 @@ from tests.counting.profiled import forward_flops, train_flops
 from tests.made_jobs import small_job
 from tests.planning.plans import plan_of
 
-UNCOUNTED = ("cdist", "linalg_matrix_exp", "linalg_householder_product")
+UNCOUNTED = ("cdist", "euclidean_dist", "linalg_matrix_exp", "linalg_householder_product")
 """Words in the names of operators that no counter knows."""
 
 

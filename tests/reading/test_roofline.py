@@ -82,6 +82,7 @@ def test_of_a_table_only_the_rows_of_the_tokens_are_read(batch_size: int, rows: 
 def test_the_slower_of_the_two_limits_is_the_roofline() -> None:
     flops, moved = step_flops(SMALL), compulsory_bytes(SMALL)
     assert moved is not None
+    assert flops is not None
     by_compute = roofline_of(SMALL, latencies(10.0), ceilings((1e3 * flops, 1e6 * moved)))
     by_bandwidth = roofline_of(SMALL, latencies(10.0), ceilings((1e6 * flops, 500 * moved)))
     assert (by_compute["roofline_ms"], by_compute["roofline_share"]) == pytest.approx((1.0, 0.1))
@@ -91,14 +92,14 @@ def test_the_slower_of_the_two_limits_is_the_roofline() -> None:
 
 def test_each_round_is_paired_with_its_own_ceilings() -> None:
     """Twice slowed down alike: the share stays, and its interval closes; the round without ceilings does not count."""
-    rate = 1e3 * step_flops(SMALL)
+    rate = 1e3 * (step_flops(SMALL) or 0)
     found = roofline_of(SMALL, latencies(2.0, 4.0, 99.0, 8.0), ceilings((rate, 1e12), (rate / 2, 1e12), None, (rate / 4, 1e12)))
     assert [found[name] for name in COLUMNS[1:]] == pytest.approx([2.0, 0.5, 0.5, 0.5])
 
 
 def test_the_interval_is_students_on_the_log_scale() -> None:
     """Shares of 0.5 and 0.125: log mean of 0.25, standard error of log 2, t of 12.706 at one degree of freedom."""
-    rate = 1e3 * step_flops(SMALL)
+    rate = 1e3 * (step_flops(SMALL) or 0)
     found = roofline_of(SMALL, latencies(2.0, 8.0), ceilings((rate, 1e12), (rate, 1e12)))
     assert found["roofline_share"] == pytest.approx(0.25)
     assert found["roofline_share_low"] == pytest.approx(0.25 * math.exp(-12.7062 * math.log(2)), rel=1e-4)

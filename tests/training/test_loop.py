@@ -259,6 +259,32 @@ def test_a_last_batch_of_one_item_joins_the_one_before(accumulate: int) -> None:
     assert [epoch.number for epoch in result.epochs] == [1, 2]
 
 
+class Complex(Perceptron):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = nn.Parameter(torch.eye(9, dtype=torch.cfloat))
+
+    def forward(self, data: Tensor, _: Tensor | None) -> Tensor:
+        return super().forward((data.to(torch.cfloat) @ self.mix).real, None)
+
+
+def test_complex_weights_learn() -> None:
+    model = Complex()
+    train(model, made_data(), changed(epochs=1), seed=0)
+    assert (model.mix - torch.eye(9)).abs().max() > 0
+
+
+class Detached(Perceptron):
+    def forward(self, data: Tensor, _: Tensor | None) -> Tensor:
+        with torch.no_grad():
+            return super().forward(data, None)
+
+
+def test_answers_without_a_gradient_are_refused() -> None:
+    with pytest.raises(ValueError, match="carry no gradient"):
+        train(Detached(), made_data(), changed(epochs=1), seed=0)
+
+
 def test_bf16_autocast_learns_and_keeps_fp32_weights() -> None:
     met: set[torch.dtype] = set()
     model = build()
