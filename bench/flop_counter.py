@@ -365,9 +365,11 @@ def _added_vector_flops(_: Any, matrix: Sequence[int], *__: Any, **___: Any) -> 
 def _bilinear_flops(first: Sequence[int], second: Sequence[int], third: Sequence[int], *added: Any, **_: Any) -> int:
     """Count two products, first x second and that x third, as `torch.nn.functional.bilinear` and its gradients do.
 
-    One that sums nothing is element-wise. `added`: for each operand the axes of length 1 to insert, then the axes that are summed.
+    One that sums nothing is element-wise. `added`: for each operand the axes of length 1 to insert, the axes that are summed, and the axis (1 by
+    default) whose slices are computed one after the other and added.
     """
-    shapes, (*inserted, summed) = [list(shape) for shape in (first, second, third)], added[:4]
+    shapes, (*inserted, asked) = [list(shape) for shape in (first, second, third)], added[:4]
+    summed = [place for place in asked if place != (added[4] if len(added) > 4 else 1)]
     for shape, places in zip(shapes, inserted, strict=True):
         for place in places:
             shape.insert(place, 1)
