@@ -127,15 +127,14 @@ def of_torchvision() -> Iterator[Architecture]:
 
 
 def of_transformers() -> Iterator[Architecture]:
-    import transformers
-    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES
-
-    for family, names in MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES.items():
+    library: Any = importlib.import_module("transformers")
+    known: Any = importlib.import_module("transformers.models.auto.modeling_auto")
+    for family, names in known.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES.items():
         if family in NOT_IMAGES:
             continue
         name = names if isinstance(names, str) else names[0]
         with contextlib.suppress(AttributeError, ImportError, ValueError):  # needs a library that is missing
-            kind = getattr(transformers, name)
+            kind = getattr(library, name)
             config = kind.config_class()
             size = getattr(config, "image_size", None) or 224
             side, channels = size if isinstance(size, int) else size[0], getattr(config, "num_channels", 3)
