@@ -77,10 +77,6 @@ class TraceError(CountError):
     """fvcore cannot trace a model on a device; on another one it may."""
 
 
-class ValuesError(CountError):
-    """What a model multiplies depends on the values of its data, so it has no one count."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class TorchCount:
     """FLOPs found by torch's counter.
@@ -293,10 +289,9 @@ def _count_call_with_torch(module: nn.Module, data: Tensor, call: Callable[[_Pro
     operators = _UncountedOperators(counter)
     with visible_products(module), operators, counter:
         call(products)
-    if (
-        operators.reading and data.device.type == "cpu"
-    ):  # on `meta` only numbers of its own, such as those drawn to skip a block, can be read
-        raise ValuesError(f"what it multiplies depends on values, which {', '.join(sorted(operators.reading))} reads")
+    # on `meta` a model can read only numbers of its own, such as those drawn to skip a block
+    if operators.reading and data.device.type == "cpu":
+        raise CountError(f"what it multiplies depends on values, which {', '.join(sorted(operators.reading))} reads")
     _require_none_uncounted("torch's flop counter", operators.names)
     by_operator = {str(operator): int(flops) for operator, flops in counter.get_flop_counts().get("Global", {}).items()}
     return TorchCount(flops=sum(by_operator.values()), by_operator=by_operator, recomputed=products.recomputed, ffts=dict(operators.ffts))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -178,21 +178,26 @@ def _train_call(
     forward: Callable[[Tensor], Tensor], data: Tensor, labels: Tensor, optimizer: torch.optim.Optimizer, cell: Cell
 ) -> Callable[[], Tensor]:
     context = autocast_of(cell.workload.dtype, cell.workload.device)
-    is_trainable = any(parameter.requires_grad for group in optimizer.param_groups for parameter in group["params"])
+    weights = [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
     def call() -> Tensor:
         optimizer.zero_grad(set_to_none=True)
         with context:
             logits = forward(data)
         loss = F.cross_entropy(logits.float().flatten(0, -2), labels)
-        if loss.requires_grad:
-            loss.backward()
-        elif is_trainable:
-            raise ValueError("its answers carry no gradient, so no training step can be timed; leave out no_grad or inference_mode")
+        run_backward(loss, weights)
         optimizer.step()
         return loss.detach()
 
     return call
+
+
+def run_backward(loss: Tensor, weights: Iterable[nn.Parameter]) -> None:
+    """Run the backward pass; without weights to train there is none. Raises ValueError if the loss carries no gradient to them."""
+    if loss.requires_grad:
+        loss.backward()
+    elif any(weight.requires_grad for weight in weights):
+        raise ValueError("its answers carry no gradient, so it cannot be trained; leave out no_grad or inference_mode")
 
 
 def in_channels_last(model: nn.Module, data: Tensor) -> str:

@@ -40,9 +40,16 @@ SUGGESTED_WIDTHS = (64, 96, 128, 192, 256, 384, 512, 768, 1024)
 OWN = "python"
 """The family of a user's own models."""
 MISSING = re.compile(r"missing \d+ required .*argument.*?: '(\w+)'")
-READS_VALUES = re.compile(r"meta (?:device type )?tensor|data-(?:in)?dependent|depends on values", re.IGNORECASE)
-"""torch's words where a forward pass asks for values, which `meta` tensors have not."""
-UNCOUNTABLE, REFUSES, NO_MODULE = "cannot count", "refuses its arguments", "must return a torch.nn.Module"
+ADVICE = {
+    "refuses its arguments": "give arguments that it takes: FILE.py:NAME+argument=VALUE",
+    "must return a torch.nn.Module": "return a torch.nn.Module",
+    "cannot count": "a count without it would be too small; write it as torch's own matrix products",
+    "deepcopy": "name a function that builds it: a built module is copied for every use",
+    r"(?i)meta (?:device type )?tensor|data-(?:in)?dependent|depends on values": (  # torch's words where values are asked for, and ours
+        "let sizes alone decide what its forward pass does: what depends on the values of its data has no one count of FLOPs"
+    ),
+}
+"""What to do about a model from a user's code, by words of the error; the first that are found."""
 PLACEHOLDER = Shape(seq_len=2, width=8, depth=1, heads=1, ffn_width=16)
 
 
@@ -190,16 +197,8 @@ def _advice(name: str, error: Exception, called: str) -> str:
     """Say how a user's own model that cannot be built or called may be."""
     if missing := MISSING.search(str(error)):
         return f"give the argument as an option: {name}+{missing[1]}=VALUE"
-    if REFUSES in str(error):
-        return "give arguments that it takes: FILE.py:NAME+argument=VALUE"
-    if NO_MODULE in str(error):
-        return "return a torch.nn.Module"
-    if UNCOUNTABLE in str(error):
-        return "a count without it would be too small; write it as torch's own matrix products"
-    if "deepcopy" in str(error):
-        return "name a function that builds it: a built module is copied for every use"
-    if READS_VALUES.search(str(error)):
-        return "let sizes alone decide what its forward pass does: what depends on the values of its data has no one count of FLOPs"
+    if found := next((advice for words, advice in ADVICE.items() if re.search(words, str(error))), ""):
+        return found
     others = '; if it takes images, add READS = "images" to its file or class; if token ids, `input=tokens`'
     return f"it is {called}" + (others if called.count(", ") == 2 else "")
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bench.measure.step import autocast_of
+from bench.measure.step import autocast_of, run_backward
 from bench.progress import end_turn_if_over, tell
 from bench.spec import DIVERGED, GRAPH, NO_TEACHER, Recipe
 from bench.training.checkpoint import Checkpoint, random_state, restore_random_state
@@ -325,10 +325,7 @@ class Training:
         When it returns, nothing refers to the graph of its operators any more, which a recording must not meet (`graph.beside`).
         """
         batch_loss = self._batch_loss(portion.batch) * portion.share
-        if batch_loss.requires_grad:
-            batch_loss.backward()
-        elif any(parameter.requires_grad for parameter in self.model.parameters()):
-            raise ValueError("its answers carry no gradient, so it cannot be trained; leave out no_grad or inference_mode")
+        run_backward(batch_loss, self.model.parameters())
         return batch_loss.detach()
 
     def _batch_loss(self, batch: Batch) -> Tensor:

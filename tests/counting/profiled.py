@@ -5,6 +5,8 @@ It shares no count with `bench.flop_counter`: no formula, no dispatch mode, no `
 
 from __future__ import annotations
 
+import contextlib
+import copy
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
@@ -25,7 +27,21 @@ def forward_flops(module: nn.Module, data: Tensor) -> int:
         return _flops_of(module, lambda: module(data))
 
 
-def train_flops(module: nn.Module, data: Tensor) -> int:
+def step_flops(module: nn.Module, data: Tensor) -> int:
+    """Count a training step, the larger of one in training and one in evaluation.
+
+    So does `bench` count: a block that training skips at random counts as run. Raises ValueError if neither takes a single sample.
+    """
+    found = []
+    for is_training in (True, False):
+        with contextlib.suppress(ValueError):  # a normalisation over one value
+            found.append(_train_flops(copy.deepcopy(module).train(is_training), data))
+    if not found:
+        raise ValueError("no step takes a single sample")
+    return max(found)
+
+
+def _train_flops(module: nn.Module, data: Tensor) -> int:
     """Count one forward and backward pass under cross-entropy, with whatever the backward pass runs again."""
 
     def step() -> None:

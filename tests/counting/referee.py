@@ -1,12 +1,12 @@
 """Are the counts right for models that people use? The smallest architecture of every family that builds here, counted by all counters.
 
-    python -m tests.counting.referee --out FILE.csv [--like FILE.csv] [--every 1]
+    python -m tests.counting.referee --out FILE.csv [--like FILE.csv]
 
 The families are the modules of timm's and torchvision's models, and transformers' image classifiers. A row per architecture: forward FLOPs as
 `bench` counts them, by fvcore, and by the shapes that torch's profiler notes of the kernels that run (`tests.counting.profiled`); FLOPs of a
 training step as `bench` counts them, with what runs again, and by the profiler. `note` says why a count is missing.
 
-`--like` takes the architectures of an earlier table, `--every` one of so many of them.
+`--like` takes the architectures of an earlier table.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from bench.errors import one_line
 from bench.flop_counter import count_with_fvcore
 from bench.peers.counted import counted, sample_of
 from models.layers.shape import Interface
-from tests.counting.profiled import forward_flops, train_flops
+from tests.counting.profiled import forward_flops, step_flops
 
 COLUMNS = (
     "library version family architecture input params flops flops_profiler flops_fvcore flops_train recomputed flops_train_profiler agree note"
@@ -196,7 +196,7 @@ def row_of(architecture: Architecture) -> dict[str, Any]:
     train = ours.cost.train_flops().at(1) if ours and ours.has_backward else None
     by_profiler = tried("profiler", lambda: forward_flops(model.eval(), images))
     by_fvcore = tried("fvcore", lambda: count_with_fvcore(model.eval(), images))
-    train_by_profiler = tried("profiler, training", lambda: larger_step(model, images))
+    train_by_profiler = tried("profiler, training", lambda: step_flops(model, images))
     if flops and by_fvcore and by_fvcore < flops:
         notes.append(f"fvcore: counts {flops - by_fvcore} less; its trace leaves out what no answer depends on")
     known = [
@@ -219,20 +219,6 @@ def row_of(architecture: Architecture) -> dict[str, Any]:
         "agree": not is_exceeded and all(one == other for one, other in known) if known else None,
         "note": "; ".join(notes),
     }
-
-
-def larger_step(model: nn.Module, data: Tensor) -> int:
-    """Return FLOPs of a training step by the profiler, the larger of one in training and one in evaluation.
-
-    So does `bench` count: a block that training skips at random counts as run. Raises ValueError if neither takes a single sample.
-    """
-    found = []
-    for is_training in (True, False):
-        with contextlib.suppress(ValueError):  # a normalisation over one value
-            found.append(train_flops(model.train(is_training), data))
-    if not found:
-        raise ValueError("no step takes a single sample")
-    return max(found)
 
 
 def _params(model: nn.Module) -> int:
@@ -267,11 +253,10 @@ def main() -> None:
     asked = argparse.ArgumentParser()
     asked.add_argument("--out", type=Path, required=True)
     asked.add_argument("--like", type=Path)
-    asked.add_argument("--every", type=int, default=1)
     wanted = asked.parse_args()
     warnings.simplefilter("ignore")
     fork_server.use_libraries({library for library in LIBRARIES if importlib.util.find_spec(library)})
-    chosen = (like(read_table(wanted.like)) if wanted.like else smallest())[:: wanted.every]
+    chosen = like(read_table(wanted.like)) if wanted.like else smallest()
     rows = []
     with wanted.out.open("w", newline="") as file, ThreadPoolExecutor(os.cpu_count()) as workers:
         writer = csv.DictWriter(file, COLUMNS)

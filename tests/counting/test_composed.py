@@ -19,23 +19,12 @@ from bench.metrics import flops
 from bench.peers.counted import counted
 from bench.spec import RequestError
 from tests.counting.composed import MADE, PATCH_DIM, TOKENS, models
-from tests.counting.profiled import forward_flops, train_flops
+from tests.counting.profiled import forward_flops, step_flops
 from tests.made_jobs import small_job
 from tests.planning.plans import plan_of
 
 UNCOUNTED = ("cdist", "euclidean_dist", "linalg_matrix_exp", "linalg_householder_product")
 """Words in the names of operators that no counter knows."""
-
-
-def expected_train(model: nn.Module, data: torch.Tensor) -> int:
-    """As the count's convention is: the larger of a step in training and in evaluation, if it takes a single sample."""
-    found = []
-    for is_training in (True, False):
-        try:
-            found.append(train_flops(copy.deepcopy(model).train(is_training), data))
-        except ValueError:  # a normalisation over one value
-            continue
-    return max(found)
 
 
 def columns_of(model: nn.Module) -> Mapping[str, Any] | RequestError:
@@ -67,5 +56,5 @@ def test_three_counts_of_a_random_model_agree(model: nn.Module) -> None:
         return
     event(f"counted by {row['flops_counted_by']}")
     assert row["flops"] == forward_flops(copy.deepcopy(model).eval(), data)
-    assert row["flops_train"] + (row["flops_recompute"] or 0) == expected_train(model, data)
+    assert row["flops_train"] + (row["flops_recompute"] or 0) == step_flops(model, data)
     assert row["flops_fvcore"] in (None, row["flops"])

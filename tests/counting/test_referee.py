@@ -16,11 +16,10 @@ NUMBERS = ("params", "flops", "flops_profiler", "flops_train", "recomputed", "fl
 
 
 def test_no_count_disagrees_and_every_refusal_says_why() -> None:
-    found = ROWS
-    assert len(found) >= 150
-    assert {row["library"] for row in found} == set(LIBRARIES)
-    assert not [row["architecture"] for row in found if row["agree"] == "False"]
-    assert not [row["architecture"] for row in found if not (row["flops"] and row["flops_train"]) and not row["note"]]
+    assert len(ROWS) >= 150
+    assert {row["library"] for row in ROWS} == set(LIBRARIES)
+    assert not [row["architecture"] for row in ROWS if row["agree"] == "False"]
+    assert not [row["architecture"] for row in ROWS if not (row["flops"] and row["flops_train"]) and not row["note"]]
 
 
 @pytest.mark.slow
