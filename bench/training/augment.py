@@ -84,7 +84,7 @@ class Augmentation:
 def crop(images: Tensor) -> Tensor:
     """Pad each image by `PADDING` zeros; crop at a random offset."""
     side = images.shape[-1]
-    tops, lefts = torch.randint(2 * PADDING + 1, (2, len(images))).to(images.device)
+    tops, lefts = torch.randint(2 * PADDING + 1, (2, len(images))).to(images.device, non_blocking=True)
     # every crop is a view, (batch, channels, 9, 9, side, side): one indexing operation copies the chosen ones
     cuts = F.pad(images, (PADDING,) * 4).unfold(2, side, 1).unfold(3, side, 1)
     return cuts[torch.arange(len(images), device=images.device), :, tops, lefts]
@@ -92,7 +92,7 @@ def crop(images: Tensor) -> Tensor:
 
 def flip(images: Tensor) -> Tensor:
     """Mirror each image left to right with probability 0.5."""
-    is_flipped = torch.randint(2, (len(images), 1, 1, 1), dtype=torch.bool).to(images.device)
+    is_flipped = torch.randint(2, (len(images), 1, 1, 1), dtype=torch.bool).to(images.device, non_blocking=True)
     return torch.where(is_flipped, images.flip(-1), images)
 
 

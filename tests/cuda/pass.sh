@@ -16,13 +16,15 @@
 #   WORK      folder for all else (default /tmp/gmlp)
 #   PYTHON    the interpreter that has torch (default python3)
 #   JOBS      workers of the tests side by side (default 12); ONLY: a pytest expression that narrows those tests
+#   TIMES_S   at most so many seconds for the first parts of the question (default 350), LEARN_S (default 220) for the trainings of 300k parameters,
+#             RECIPE, TASK and SEEDS of these
 #   REHEARSE  set to 1 on a machine without a GPU: the same steps with small models
 set -u
 stage=${1:-} argument=${2:-}
 python=${PYTHON:-python3} work=${WORK:-/tmp/gmlp}
 carried=$PWD/.gpu parts=($PWD/.cifar1 $PWD/.cifar2)
 MAX_PART=$((50 * 1024 * 1024))
-PARTS=("headline" "published" "51M on CIFAR-10" "4M on CIFAR-10" "explicit attention" "escape" "energy" "fp32" "compiled" "trace" "gates" "attention kernels")
+PARTS=("headline" "odd sizes" "trace" "escape" "51M on CIFAR-10" "published" "4M on CIFAR-10" "explicit attention" "energy" "fp32" "compiled" "gates" "attention kernels")
 
 prepare() {
     local data=$argument part=0 size=0 exclude
@@ -64,10 +66,14 @@ case $stage in
 esac
 : "${OUT:?names the folder that comes back}"
 began=$SECONDS device=cuda quick=()
-[[ -n ${REHEARSE:-} ]] && device=cpu quick=(--quick)
+TIMES_S=${TIMES_S:-350} LEARN_S=${LEARN_S:-220} TASK=${TASK:-cifar10} SEEDS=${SEEDS:-5}
+RECIPE=${RECIPE:-epochs=20,batch_size=128,learning_rate=2e-3,augment=crop+flip,precision=tf32,engine=graph}
+if [[ -n ${REHEARSE:-} ]]; then
+    device=cpu quick=(--quick) TASK=digits SEEDS=2 RECIPE=epochs=5,batch_size=128,learning_rate=2e-3,augment=crop+flip
+fi
 mkdir -p "$work" "$OUT"
 exec > >(tee "$OUT/$stage.log") 2>&1
-export PYTHONUNBUFFERED=1 COLUMNS=160 PYTHONPATH=$work/site:$PWD${PYTHONPATH:+:$PYTHONPATH}
+export BENCH_DATA=$work/data PYTHONUNBUFFERED=1 COLUMNS=160 PYTHONPATH=$work/site:$PWD${PYTHONPATH:+:$PYTHONPATH}
 [[ -f $carried/revision ]] && GMLP_BENCH_REVISION=$(< "$carried/revision") && export GMLP_BENCH_REVISION
 
 left() { echo $((limit - (SECONDS - began))); }
@@ -91,7 +97,8 @@ ask() {
         --minutes "$(awk "BEGIN{print $most / 60}")"
     pack "$name"
 }
-pack() { tar -C "$work" --exclude=checkpoints --exclude=report --exclude=traces -cJf "$OUT/$1.tar.xz" "$1" 2> /dev/null; }
+# pack NAME OTHER...: NAME and what belongs to it
+pack() { tar -C "$work" --exclude=checkpoints --exclude=report --exclude=traces -cJf "$OUT/$1.tar.xz" "$@" 2> /dev/null; }
 
 dmon='' live=''
 finish() {
@@ -124,38 +131,65 @@ if torch.cuda.is_available():
     t = time.perf_counter(); x = torch.randn(4096, 4096, device='cuda', dtype=torch.bfloat16); (x @ x).sum().item()
     print('first product', round(time.perf_counter() - t, 2), 's', torch.cuda.get_device_name(), torch.backends.cudnn.version(), torch.cuda.mem_get_info())
 "
-    local engines=eager,graph files=(tests/cuda)
-    [[ $device == cpu ]] && engines=eager && files=(tests/cuda tests/measure/test_kernel_time.py)
+    local files=(tests/cuda)
+    [[ $device == cpu ]] && files=(tests/cuda tests/measure/test_kernel_time.py)
     # side by side where no time or free memory is judged, then the rest alone; a warning of another version of a library is no failure
     local alone="latency_job or recorded_step or energy_is or not_fit or left_for"
     run "tests, side by side" 80 "$python" -m pytest "${files[@]}" -q -n "${JOBS:-12}" -p no:cacheprovider -W default -k "not ($alone)${ONLY:+ and ($ONLY)}" \
         --junitxml "$OUT/tests.xml" --timeout 60 --durations 8 --tb=short
     run "tests, alone" 40 "$python" -m pytest "${files[@]}" -q -p no:cacheprovider -W default -k "$alone" --junitxml "$OUT/tests_alone.xml" --timeout 40 --tb=short
-    run smoke 60 "$python" -m bench run --models gmlp,vit --seq 65 --params 1M --depth 2 --dtype bf16 --batch 64 --engine $engines \
-        --metrics params,flops,latency,memory --rounds 1 --device $device --out "$work/smoke"
+    run smoke 40 "$python" -m bench run --models gmlp,vit --seq 65 --params 300k --depth 4 --batch 64 --metrics params,flops,latency,memory,accuracy \
+        --rounds 1 --task digits --seeds 1 --recipe "$RECIPE" --device $device --out "$work/smoke"
     pack smoke
-    # compilations apart: all engines of one length take turns, and would wait for the slowest to start
-    [[ $device == cuda ]] && run "smoke, compiled" 50 "$python" -m bench run --models gmlp --seq 65 --params 1M --depth 2 --dtype bf16 --batch 64 \
-        --engine compile --metrics latency --rounds 1 --device $device --out "$work/smoke_compiled" && pack smoke_compiled
     say "PROOF DONE"
 }
 
+# How well the families learn CIFAR-10 at equal size: a process each, side by side, and their records become one run. No time of theirs is a result.
+learn() {
+    local most=$1 out=$work/cifar10 family pids=() flags all
+    ((most > $(left) - 15)) && most=$(($(left) - 15))
+    flags=(--seq 65 --params 300k --depth 4 --task "$TASK" --data-root "$BENCH_DATA" --metrics params,flops,accuracy --seeds "$SEEDS"
+        --lr-trials 5 --decay-trials 3 --recipe "$RECIPE" --device $device --limit-s 600)
+    minutes() { awk "BEGIN{print $1 / 60}"; }
+    say "$TASK (at most $most s)"
+    local ends=$((SECONDS + most))
+    for family in gmlp vit transformer; do
+        timeout -s INT -k 10 $((most + 10)) "$python" -m bench run --models $family "${flags[@]}" --minutes "$(minutes "$most")" --out "${out}_$family" \
+            > "${out}_$family.log" 2>&1 &
+        pids+=($!)
+    done
+    # the plan of all three; what it begins to measure is dropped
+    "$python" -m bench run --models gmlp,vit,transformer "${flags[@]}" --minutes "$(minutes "$most")" --out "$out" > "$out.log" 2>&1 & all=$!
+    until [[ -f $out/records.jsonl ]] || ! kill -0 $all 2> /dev/null; do sleep 0.2; done
+    kill -TERM $all
+    wait $all
+    wait "${pids[@]}"
+    for family in gmlp vit transformer; do tail -n 3 "${out}_$family.log"; done
+    cat "$out"_{gmlp,vit,transformer}/records.jsonl > "$out/records.jsonl"
+    # the search goes on in every family while one best value lies at an end of its range
+    ((ends - SECONDS > 30)) && run "$TASK, together" $((ends - SECONDS + 5)) "$python" -m bench run --models gmlp,vit,transformer "${flags[@]}" \
+        --minutes "$(minutes $((ends - SECONDS)))" --out "$out"
+    pack cifar10 cifar10_{gmlp,vit,transformer}{,.log}
+}
+
 evidence() {
-    export BENCH_DATA=$work/data
     mkdir -p "$BENCH_DATA"
-    local wanted=("${PARTS[@]}")
-    [[ $device == cpu ]] && wanted=("headline" "published" "51M on CIFAR-10" "4M on CIFAR-10" "explicit attention" "escape" "energy" "trace" "gates" "attention kernels")
+    local wanted=("${PARTS[@]:4}")
+    [[ $device == cpu ]] && wanted=("51M on CIFAR-10" "published" "4M on CIFAR-10" "explicit attention" "energy" "gates" "attention kernels")
     [[ -f $work/parts/unpack.py ]] && run "unpack CIFAR-10" 40 "$python" "$work/parts/unpack.py" "$BENCH_DATA"
-    if [[ $device == cuda && ! -d $BENCH_DATA/cifar-10-batches-py ]]; then
-        say "no CIFAR-10: its two trainings are left out"
-        wanted=("${PARTS[@]:0:2}" "${PARTS[@]:4}")
-    fi
     # without the log's pipe: its `sleep` outlives it, and whoever waits for the end of the output would wait for that
     (while sleep 60; do
         tar -C "$work" --exclude=checkpoints --exclude=report --exclude=traces --exclude=site --exclude=parts --exclude=data -czf "$OUT/live.tmp" . \
             && mv "$OUT/live.tmp" "$OUT/live.tar.gz"
     done) > /dev/null 2>&1 & live=$!
-    ask gpu "$(left)" "${wanted[@]}"
+    ask gpu "$TIMES_S" "${PARTS[@]:0:4}"
+    if [[ $device == cpu || -d $BENCH_DATA/cifar-10-batches-py ]]; then
+        learn "$LEARN_S"
+    else
+        say "no CIFAR-10: trainings are left out"
+        wanted=("published" "${PARTS[@]:7}")
+    fi
+    ask more "$(left)" "${wanted[@]}"
     [[ -d $work/gpu/traces ]] && tar -C "$work/gpu" -cJf "$OUT/traces.tar.xz" traces
     kill "$live" 2> /dev/null
     rm -f "$OUT/live.tar.gz" "$OUT/live.tmp"
