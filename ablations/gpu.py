@@ -28,7 +28,7 @@ without, and no time of theirs says anything about a GPU.
 
 import functools
 
-from bench.questions import Ablation, Arm, Grid, predict
+from bench.questions import Ablation, Arm, Asked, Finding, Grid, PaysFrom, predict
 
 GATES, KERNELS, HEADLINE, ODD = "gates", "attention kernels", "headline", "odd sizes"
 LARGE, CIFAR, PUBLISHED, EXPLICIT = "51M on CIFAR-10", "4M on CIFAR-10", "published", "explicit attention"
@@ -189,11 +189,36 @@ PREDICTIONS = (
     predict_time(COMPILED, "gMLP, compiled", "lower", "element-wise work is fused", by=0.2, against=GMLP),
 )
 
+def _asked(part: str, arm: str, seq_len: int, phase: str = "", against: str = "") -> Asked:
+    return Asked(part=part, arm=arm, against=against, measure="latency_ms", seq_len=seq_len, phase=phase)
+
+
+FINDINGS = (
+    Finding(
+        text="At sizes that a GPU likes gMLP takes {} ViT's time in inference and {} in training at n = 256, {} and {} at n = 4096.",
+        about=tuple(_asked(HEADLINE, GMLP, n, phase) for n in (256, 4096) for phase in ("infer", "train")),
+    ),
+    Finding(
+        text="Gates of 1,324 channels cost gMLP {} the time of 1,520 at n = 4096; at n = 4097 ViT takes {} gMLP's time.",
+        about=(_asked(ODD, ODD_GATES, 4096), _asked(ODD, VIT, 4097)),
+    ),
+    Finding(
+        text="Escaping n² begins to pay {} tokens with linear attention, {} with Toeplitz gates; at 16,384 they take {} and {} of "
+        "fused attention's time, and dense gates, which do not escape, {}.",
+        about=(
+            PaysFrom(part=ESCAPE, arm="linear attention"),
+            PaysFrom(part=ESCAPE, arm="Toeplitz gates"),
+            *(_asked(ESCAPE, arm, 16384) for arm in ("linear attention", "Toeplitz gates", "dense gates")),
+        ),
+    ),
+)
+
 ABLATION = Ablation(
     cpu=REHEARSAL,
     cuda=ON_CUDA,
     quick=REHEARSAL,
     predictions=PREDICTIONS,
+    findings=FINDINGS,
     rounds=7,
     seeds=1,
     sample_s=0.2,

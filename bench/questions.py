@@ -99,6 +99,7 @@ class Asked:
 
     `seq_len`: the length; None where the part has one.
     `model`: the model, where a variant has several.
+    `phase`: the phase, where the part has several.
     """
 
     part: str
@@ -107,6 +108,7 @@ class Asked:
     measure: str = "accuracy"
     seq_len: int | None = None
     model: str = ""
+    phase: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,7 +39,7 @@ from bench.reading.merge import merge_runs, rows_of_runs
 from bench.reading.store import StoredRun
 from bench.reading.table import SeedScores, control_of, is_extended, item_scores_of, times_of, trainings_of
 from bench.reading.timings import Timings
-from bench.spec import MEASURED, Plan, Record
+from bench.spec import MEASURED, NO_MATCH, Plan, Record
 from bench.timing_groups import compared_lengths, num_contrasts
 
 
@@ -186,10 +186,17 @@ class Study:
 
     @functools.cached_property
     def growth_rows(self) -> pandas.DataFrame:
-        """The rows that show how cost grows with n: of the primary scope that was timed, else of one with memory or FLOPs; empty if none."""
-        columns, places = ("latency_ms", "peak_memory_bytes", "flops"), self._places
-        scopes = (scope for column in columns for scope in scopes_of(self.frame, column, places))
-        return main_rows(scope.rows) if (scope := next(scopes, None)) else self.frame.head(0).assign(place=0)
+        """The rows that show how cost grows with n: of the primary scope that was timed, else of one with memory or FLOPs; empty if none.
+
+        Where sizes are as given, and one model has several widths, they are of the first part that has one.
+        """
+        for column in ("latency_ms", "peak_memory_bytes", "flops"):
+            known = self.frame[self.frame[column] > 0]
+            parts = [known[known["cell_id"].isin(part.cells)] for part in self.plan.parts]
+            for frame in parts if _has_several_widths(known) else [known]:
+                if scopes := scopes_of(frame, column, self._places):
+                    return main_rows(scopes[0].rows)
+        return self.frame.head(0).assign(place=0)
 
     @functools.cached_property
     def flops_growth(self) -> Sequence[FlopsGrowth]:
@@ -321,6 +328,12 @@ PER_SEED: Mapping[str, Callable[[Mapping[str, Any]], float | None]] = {
 
 They have no values per test item.
 """
+
+
+def _has_several_widths(frame: pandas.DataFrame) -> bool:
+    """Whether some model whose size is as given has several widths, so that its rows are of unlike models."""
+    given = frame[frame["match"] == NO_MATCH]
+    return bool((given.groupby(["label", "phase", "engine", "dtype"], dropna=False)["width"].nunique() > 1).any())
 
 
 def _by_cell(

@@ -80,7 +80,8 @@ class RecordedStep:
         return mean_loss
 
     def _record(self, step: TakeStep, portions: Sequence[Portion]) -> Replay:
-        before, random = {id(tensor): tensor.clone() for tensor in self._changed()}, random_state()
+        # detached: a copy that is part of a graph would keep the accumulators of its stream alive (`graph.beside`)
+        before, random = {id(tensor): tensor.detach().clone() for tensor in self._changed()}, random_state()
         weights = self._weights()
         with self._on_device(capturable=True), graph.beside(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=UNRECORDED_STEP)  # the steps before the recording

@@ -116,6 +116,7 @@ PEERS, POSITIONS = "2026-11-23_cpu_peers", "2026-11-26_cpu_positions"
 ATTENTION, MODES = "2026-11-26_cpu_attention", "2026-11-26_cpu_architecture_mode"
 ESCAPE, ESCAPE_IMAGES, ESCAPE_COST = "2026-11-25_cpu_escape", "2026-11-26_cpu_escape_images", "2026-11-27_cpu_escape_cost"
 CIFAR_4M, CIFAR_51M, TREC = "2026-11-26_cpu_cifar10_4m", "2026-11-26_cpu_cifar10_51m_gmlp", "2026-11-24_cpu_trec"
+GPU, CIFAR_GPU = "2026-11-28_cuda_gpu", "2026-11-28_cuda_cifar10_65_tuned"
 SHARE = "{flops_quadratic_share:percent}"
 MEANS = "{gmlp.accuracy:fraction} | {vit.accuracy:fraction} | {transformer.accuracy:fraction}"
 FAMILY_ROWS: Mapping[str, Mapping[str, Any]] = {family: {"model": family} for family in ("gmlp", "vit", "transformer")}
@@ -484,6 +485,30 @@ PLACES: Mapping[str, Fillable] = {
         f"mode_{name}": effect(MODES, COST, arm, measure="latency_ms", seq_len=512)
         for name, arm in {"encoder": "encoder", "decoder": "decoder", "recurrent": "recurrent, Bahdanau"}.items()
     },
+    **{
+        f"gpu_{name}_{n}": cells(
+            *(effect(GPU, "headline", arm, measure="latency_ms", seq_len=n, phase=phase) for phase in ("infer", "train"))
+        )
+        for name, arm in FAMILIES.items()
+        for n in (256, 4096)
+    },
+    **{
+        f"gpu_{name}": effect(GPU, "odd sizes", arm, measure="latency_ms", seq_len=n)
+        for name, arm, n in (("odd_gates", "gMLP, gates of 1,324", 4096), ("vit_4096", "ViT", 4096), ("vit_4097", "ViT", 4097))
+    },
+    **{
+        f"gpu_escape_{name}": cells(
+            *(effect(GPU, "escape", arm, measure="latency_ms", seq_len=n) for n in (1024, 4096, 16384)), pays_from(GPU, "escape", arm)
+        )
+        for name, arm in (("linear", "linear attention"), ("toeplitz", "Toeplitz gates"), ("dense", "dense gates"))
+    },
+    **{f"gpu_ratio_{n}": effect(GPU, "headline", "gMLP", measure="latency_ms", seq_len=n, phase="infer") for n in (256, 4096)},
+    "three_300k_gpu": cells(
+        Place(run=CIFAR_GPU, text=MEANS, where={}, rows=FAMILY_ROWS),
+        lead(CIFAR_GPU, "gmlp", "vit"),
+        lead(CIFAR_GPU, "gmlp", "transformer"),
+    ),
+    "lead_300k_gpu_vit": lead(CIFAR_GPU, "gmlp", "vit"),
     "share_vit": place(SEQ, SHARE, model="vit", attention="auto", **LONGEST),
     "share_gmlp": place(SEQ, SHARE, model="gmlp", **LONGEST),
     "share_vit_5m": place(SEQ, SHARE, model="vit", attention="auto", match="params", **EQUAL),

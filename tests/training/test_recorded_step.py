@@ -21,6 +21,7 @@ from bench.training.checkpoint import random_state
 from bench.training.data import TrainingData
 from bench.training.loop import Training, train
 from bench.training.reading import Reader
+from bench.training.recorded_step import RecordedStep
 from bench.training.teacher import ConvolutionalNetwork
 from models.layers.shape import Interface
 from tests.training import tape
@@ -92,6 +93,34 @@ def test_a_full_step_is_recorded_once_and_a_smaller_one_never(counted: list[str]
     """Of 36 items, four steps of 8 are replayed and the one of 4 is not. Where all items are one step, it is full."""
     run(changed(engine="graph", batch_size=batch_size))
     assert counted == ["recording", *["replay"] * 2 * num_full]
+
+
+def test_a_recording_meets_no_accumulator_of_a_gradient_from_before() -> None:
+    """On a GPU such a one belongs to another stream, and the recording fails."""
+    weight = nn.Parameter(torch.ones(3))
+    model = nn.Module()
+    model.weight = weight
+    optimizer = torch.optim.AdamW([weight], lr=0.1, fused=True)
+    loss_sum = torch.zeros(())
+
+    def accumulator() -> Any:
+        return torch.autograd.graph.get_gradient_edge(weight).node
+
+    met: list[bool] = []
+
+    def step(portions: object) -> Tensor:  # noqa: ARG001
+        node = accumulator()
+        met.append("seen" in node.metadata)
+        node.metadata["seen"] = True
+        loss = (weight**2).sum()
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    RecordedStep(model, optimizer, loss_sum).take(step, [])
+    assert len(met) >= 2
+    assert not any(met)
 
 
 def token_data(answers: str) -> tuple[TrainingData, Interface]:

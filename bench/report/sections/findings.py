@@ -52,7 +52,8 @@ def _effect_text(asked: Asked, study: Study) -> str:
     """Write `-8.4 points [-10.5, -6.2]` or `+0.1 points (not significant)`; "" without exactly one such effect."""
     found = [effect for effect in _effects(asked, study) if effect.measure.name == asked.measure]
     found = [effect for effect in found if asked.seq_len in (None, effect.contrast.seq_len)]
-    found = [effect for effect in found if not asked.model or effect.contrast.place.get("model") == asked.model]
+    for key, wanted in (("model", asked.model), ("phase", asked.phase)):
+        found = [effect for effect in found if not wanted or effect.contrast.place.get(key) == wanted]
     if len(found) != 1:
         return ""
     (effect,) = found
