@@ -189,6 +189,7 @@ PREDICTIONS = (
     predict_time(COMPILED, "gMLP, compiled", "lower", "element-wise work is fused", by=0.2, against=GMLP),
 )
 
+
 def _asked(part: str, arm: str, seq_len: int, phase: str = "", against: str = "") -> Asked:
     return Asked(part=part, arm=arm, against=against, measure="latency_ms", seq_len=seq_len, phase=phase)
 
