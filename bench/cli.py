@@ -370,7 +370,7 @@ def check(options: Options, run: Annotated[Path, argument("Folder of a run, such
 
     Each finding comes with advice. Exits 1 if one is serious, 2 if the plan holds what this program would not measure.
     """
-    from bench.analysis.study import findings_of
+    from bench.analysis.study import concerns_of
     from bench.analysis.trust import trusted
     from bench.reading.store import read_run
 
@@ -378,7 +378,7 @@ def check(options: Options, run: Annotated[Path, argument("Folder of a run, such
     from bench.planning.check import check_plan  # imports torch
 
     check_plan(stored.plan, str(run), is_own_run=True, with_outside=False)
-    found = findings_of(stored)
+    found = concerns_of(stored)
     verdicts = trusted(found, stored.plan.metrics)
     is_serious = any(f.serious for f in found)
     if options.json:

@@ -159,6 +159,8 @@ class JobProgress:
     @_ignoring_closed_terminal()
     def finished(self, job: Job, outcome: Outcome, *, left_s: float) -> None:
         self._num_done += 1
+        # pilots and trials can add jobs: groups that do not fit the memory are split, one more rate is tried
+        self._num_jobs = max(self._num_jobs, self._num_done + (left_s > 0))
         self._left = f"about {duration_text(left_s)} left" if left_s > 0 else "done"
         self._update(self._job)
         self._show_result(job, outcome)

@@ -44,7 +44,8 @@ Its model has no closed form. Such a cost says nothing about growth with n.
 """
 BUDGET_SCOPES = ("all", "blocks")
 DEVICES = ("cpu", "cuda")
-SCHEDULES = ("cosine", "constant", "plateau")
+SCHEDULES = ("cosine", "constant", "plateau", "step", "exponential", "one-cycle")
+OPTIMIZERS = ("adamw", "adam", "sgd")
 AUTO = "auto"
 PRECISIONS = ("fp32", "tf32", "bf16-autocast")
 GRAPH = "graph"
@@ -307,14 +308,17 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How a model is trained, by AdamW.
+    """How a model is trained.
 
     `batch_size`: samples of one batch; a step learns from `accumulate` batches.
     `learning_rate`: the peak, reached by linear warm-up.
     `warmup`: fraction of all steps spent warming up.
     `clip_norm`: largest norm of the gradient.
     `validation_fraction`: share of the training data held out for validation.
-    `schedule`: after warm-up: cosine decay to zero, constant, or halved on a plateau of the validation score.
+    `schedule`: after warm-up: cosine decay to zero, constant, halved on a plateau of the validation score, a tenth after each of two steps, or
+        exponential decay to a hundredth; one-cycle has a warm-up of its own (`bench.training.optimizer`).
+    `optimizer`: of torch: AdamW, Adam (weight decay as part of the gradient) or SGD with Nesterov momentum 0.9.
+    `ema`: decay per step of the exponential moving average of the weights, which is then scored and kept; 0 scores the weights themselves.
     `patience`: epochs without a better validation score before `plateau` halves the rate.
     `early_stop`: epochs without a better validation score before training ends; 0 never ends early.
     `accumulate`: batches per step.
@@ -355,9 +359,12 @@ class Recipe:
     distillation_weight: float = 0.5
     teacher_epochs: int = 10
     engine: str = "eager"
+    optimizer: str = "adamw"
+    ema: float = 0.0
 
     def __post_init__(self) -> None:
         require_one_of("schedule", self.schedule, SCHEDULES)
+        require_one_of("optimizer", self.optimizer, OPTIMIZERS)
         require_one_of("precision", self.precision, PRECISIONS)
         require_one_of("engine", self.engine, TRAINING_ENGINES)
         for name in self.augment:

@@ -14,6 +14,7 @@ Nothing here imports `bench`. A family module defines:
 Optional attributes:
 
 - `REFERENCE_OPTIONS`: options of an equivalent formulation that FLOP counters see completely.
+- `HALVES_FFN = True`: the model multiplies one half of ffn_width by the other, so each is to be a width that hardware likes.
 - `VARIANTS`: published sizes by name: shape, interface, options.
 - `SOURCE_AND_TARGET = True`: the family reads its tokens as a source and a target (`models.layers.halves`).
 - `Config.causal`: True if no answer depends on a later token.

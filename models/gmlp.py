@@ -18,10 +18,11 @@ from models.mixers import attention, identity, spatial_gating
 
 IDENTITY = "identity"
 GATINGS = (IDENTITY, *spatial_gating.GATINGS)
-MIXING_OPTIONS = ("spatial_heads", "tiny_attention", "head_mix", "weight_init", "bias_init", "gate_norm", "toeplitz", "rank")
+MIXING_OPTIONS = ("spatial_heads", "tiny_attention", "head_mix", "weight_init", "bias_init", "gate_norm", "toeplitz", "rank", "causal")
 """Options that must keep their defaults with gating=identity."""
 NOMINAL_FFN_RATIO = 6
 USES_HEADS = False
+HALVES_FFN = True
 REFERENCE_OPTIONS = spatial_gating.REFERENCE_OPTIONS
 REFERENCE_KEEPS = spatial_gating.REFERENCE_KEEPS
 _IMAGENET = Interface(patch_dim=768, num_classes=1000)
@@ -42,15 +43,17 @@ class Config:
     `tiny_attention`: width of the single-head attention added to the gate, as in aMLP (0: none).
     `activation_after`: apply GELU after the last projection of each block.
     `head_hidden`: width of a hidden layer in the head (0: none).
-    `kernel`: formulation of the spatial projection: `auto`, `linear`, `matmul`, `baddbmm`, `einsum`, `conv1d` or `fft`
+    `kernel`: formulation of the spatial projection: `auto`, `linear`, `matmul`, `baddbmm`, `aligned`, `einsum`, `conv1d` or `fft`
         (with toeplitz=true: in n log n).
     `gating`: form of the gate: `spatial`, `linear`, `additive`, `multiplicative` or `identity` (no mixing).
     `head_mix`: `split` gives each matrix a group of channels; `mean` applies every matrix to all channels and averages the results.
-    `weight_init`: standard deviation of the initial W (`1e-6`, `1e-3`, `0.05`), or `default`, torch's for a linear layer with n inputs.
+    `weight_init`: standard deviation of the initial W (`1e-6`, `1e-3`, `0.05`), `uniform` between -0.05 and 0.05, or `default`, torch's for a
+        linear layer with n inputs.
     `bias_init`: initial b, 0 or 1.
     `gate_norm`: apply LayerNorm before W.
     `toeplitz`: W is constant along its diagonals, 2 n - 1 weights (App. C).
     `rank`: W is a product of n x rank and rank x n weights (0: n x n weights).
+    `causal`: no answer at a token depends on a later one, as a model that writes one token after another needs it.
     `positions`: `none`, `learned` or `sinusoidal`.
 
     Forms of the gate, with f(Z) = W norm(Z) + b (arXiv 2105.08050, Sec. 2.1):
@@ -80,6 +83,7 @@ class Config:
     gate_norm: bool = True
     toeplitz: bool = False
     rank: int = 0
+    causal: bool = False
     positions: str = "none"
 
     def __post_init__(self) -> None:
@@ -92,7 +96,9 @@ class Config:
                 raise ValueError(
                     f"{option.name} must be {option.default} with gating={IDENTITY}, not {value!r}: {IDENTITY} mixes no tokens"
                 )
-        spatial_gating.require_matrix(kernel=self.kernel, toeplitz=self.toeplitz, rank=self.rank, seq_len=self.shape.seq_len)
+        spatial_gating.require_matrix(
+            kernel=self.kernel, toeplitz=self.toeplitz, rank=self.rank, seq_len=self.shape.seq_len, causal=self.causal
+        )
         _ = self.spatial  # raises if ffn_width does not split
 
     @property
@@ -111,6 +117,7 @@ class Config:
             gate_norm=self.gate_norm,
             toeplitz=self.toeplitz,
             rank=self.rank,
+            causal=self.causal,
         )
 
     @property
@@ -127,6 +134,7 @@ class Config:
             width=self.shape.width,
             inner_width=self.tiny_attention,
             out_width=self.gated_width,
+            causal=self.causal,
         )
 
 

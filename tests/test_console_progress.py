@@ -38,3 +38,12 @@ def test_a_failure_is_shown_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     progress = JobProgress(found)
     progress.finished(first, Outcome(status="failed", reason="planted [red]"), left_s=1.0)
     assert capsys.readouterr().err.strip() == "gmlp n=17: params, round 1: failed: planted [red]"
+
+
+def test_jobs_that_turn_up_on_the_way_are_counted(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.console_progress.PLAIN_REPORT_S", -1.0)
+    first, *_ = jobs(small_plan(models="gmlp", metrics="params"))
+    progress = JobProgress([first])
+    for left_s in (2.0, 1.0, 0.0):
+        progress.finished(first, measured(first), left_s=left_s)
+    assert [line.partition(",")[0] for line in capsys.readouterr().err.splitlines()] == ["1 of 2 jobs", "2 of 3 jobs", "3 of 3 jobs"]

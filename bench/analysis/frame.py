@@ -52,7 +52,7 @@ NUMBER_COLUMNS = (
     *("activation_bytes", "rss_bytes", "energy_j", "accuracy", "accuracy_low", "accuracy_high", "accuracy_top5", "train_accuracy"),
     *("exact_accuracy", "exact_accuracy_low", "exact_accuracy_high", "perplexity", "perplexity_low", "perplexity_high"),
     *("score", "score_low", "score_high", "num_seeds", "train_s", "train_images_per_s", "train_flops", "learning_rate", "num_trials"),
-    *("ceiling_flops_per_s", "ceiling_bytes_per_s", *ROOFLINE),
+    *("ceiling_flops_per_s", "ceiling_bytes_per_s", *ROOFLINE, "products_share", "attention_share", "norms_share", "passes_share"),
 )
 SCOPE_TEXTS = ("phase", "engine", "dtype", "batching", "match", "budget")
 ATTENTION_FAMILIES = ("vit", "transformer")

@@ -1,7 +1,7 @@
 """Compute everything known about a run, each part when first read.
 
 A `Study` holds rows, verdicts, effects, growth, crossovers, rankings and reasons to distrust the run. The terminal, the page, the index of results
-and `bench compare` read it; `bench check` needs the findings alone.
+and `bench compare` read it; `bench check` needs the concerns alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from bench.analysis.ratios import (
     rank_latency,
     relative_times,
 )
-from bench.analysis.trust import Finding, findings
+from bench.analysis.trust import Concern, concerns
 from bench.planning.jobs import expected_jobs
 from bench.questions import Prediction
 from bench.reading.merge import merge_runs, rows_of_runs
@@ -51,7 +51,7 @@ class Study:
     `rows`: the table, one row per cell (docs/columns.md); missing columns count as empty.
     `environment`: facts about machine and software.
     `control`: the A/A control with `cell`, `ratio`, `low`, `high`, `contains_one`, `level`; None if it was not run.
-    `findings`: reasons to distrust the run, with advice.
+    `concerns`: reasons to distrust the run, with advice.
     `timings`: latency of every cell by round and block; without timings, ratios are ratios of medians.
     `folders`: the names of the runs' folders.
     `scores`: scores of every trained model on the test items, by cell id.
@@ -64,7 +64,7 @@ class Study:
     rows: pandas.DataFrame
     environment: Mapping[str, Any]
     control: Mapping[str, Any] | None = None
-    findings: Sequence[Finding] = ()
+    concerns: Sequence[Concern] = ()
     timings: Timings = field(default_factory=Timings)
     folders: tuple[str, ...] = ()
     scores: Mapping[str, SeedScores] = field(default_factory=dict)
@@ -282,7 +282,7 @@ def study(*runs: StoredRun, name: str = "") -> Study:
         rows=rows_of_runs(runs),
         environment=stored.environment,
         control=_worst_control(runs),
-        findings=findings_of(*runs, left=left),
+        concerns=concerns_of(*runs, left=left),
         timings=times_of(stored),
         scores=item_scores_of(stored),
         records=stored.records,
@@ -295,14 +295,14 @@ def num_missing(run: StoredRun) -> int:
     return len(expected_jobs(run.plan, run.records))
 
 
-def findings_of(*runs: StoredRun, left: int | None = None) -> list[Finding]:
-    """Return the findings on one run, or on several merged runs.
+def concerns_of(*runs: StoredRun, left: int | None = None) -> list[Concern]:
+    """Return the concerns on one run, or on several merged runs.
 
     For several runs, the worst control and the busiest machine are used.
     `left`: their number of jobs left to run, if known.
     """
     busiest = max(runs, key=lambda run: run.environment.get("busy_cores") or 0.0)
-    return findings(
+    return concerns(
         rows_of_runs(runs),
         _worst_control(runs),
         busiest.environment,

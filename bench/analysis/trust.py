@@ -42,7 +42,7 @@ MAX_MFU = 1.25
 MAX_BANDWIDTH = 2.0
 """The largest share of the rate of copies that reading weights may reach: a copy writes as many bytes as it reads, and writing takes longer."""
 TIMES, MEMORY, ALL = "times", "memory", "all"
-"""What a finding may be about."""
+"""What a concern may be about."""
 QUANTITIES = {
     "params": "parameters",
     "flops": "FLOPs",
@@ -67,7 +67,7 @@ TOLERANCE = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class Concern:
     """A reason to distrust a run, with advice.
 
     `serious`: what it is about should not be trusted as it stands.
@@ -84,14 +84,14 @@ class Finding:
         return f"{self.text}: {self.advice}"
 
 
-def trusted(found: Sequence[Finding], metrics: Sequence[str]) -> dict[str, bool]:
-    """Return whether each measured quantity can be trusted: no serious finding is about it."""
-    doubted = {about for finding in found if finding.serious for about in finding.about}
+def trusted(found: Sequence[Concern], metrics: Sequence[str]) -> dict[str, bool]:
+    """Return whether each measured quantity can be trusted: no serious concern is about it."""
+    doubted = {about for concern in found if concern.serious for about in concern.about}
     measured = dict.fromkeys(QUANTITIES[metric] for metric in metrics if metric in QUANTITIES)
     return {quantity: not doubted & {quantity, ALL} for quantity in measured}
 
 
-def findings(
+def concerns(
     rows: pd.DataFrame,
     control: Mapping[str, Any] | None,
     environment: Mapping[str, Any],
@@ -102,8 +102,8 @@ def findings(
     timings: Sequence[Timings] = (),
     extended: bool = False,
     others: Sequence[Mapping[str, Any]] = (),
-) -> list[Finding]:
-    """Return all findings, serious ones first.
+) -> list[Concern]:
+    """Return all concerns, serious ones first.
 
     `rows`: the table.
     `control`: the A/A control; None if it was not run.
@@ -141,29 +141,29 @@ def findings(
     return sorted(found, key=lambda f: not f.serious)
 
 
-def _missing(num_missing: int) -> Iterator[Finding]:
+def _missing(num_missing: int) -> Iterator[Concern]:
     if num_missing:
         advice = "finish the run: bench run --resume, with its folder"
-        yield Finding(text=f"{num_missing} jobs were not run", advice=advice, serious=True, about=(ALL,))
+        yield Concern(text=f"{num_missing} jobs were not run", advice=advice, serious=True, about=(ALL,))
 
 
-def _control(control: Mapping[str, Any] | None) -> Iterator[Finding]:
+def _control(control: Mapping[str, Any] | None) -> Iterator[Concern]:
     if control is None:
-        yield Finding(
+        yield Concern(
             text="the run has no A/A control, which needs two measured rounds",
             advice="measure at least three rounds",
             serious=True,
         )
     elif not control["contains_one"]:
         interval = f"{100 * control['level']:g} % interval {control['low']:.3f} to {control['high']:.3f}"
-        yield Finding(
+        yield Concern(
             text=f"the same configuration timed twice differs by {control['ratio'] - 1:+.1%} ({interval})",
             advice="chance explains this in one of a thousand runs; measure again",
             serious=False,
         )
 
 
-def _unstable(rows: pd.DataFrame, *, takes_turns: bool) -> Iterator[Finding]:
+def _unstable(rows: pd.DataFrame, *, takes_turns: bool) -> Iterator[Concern]:
     """Report unstable latencies.
 
     They are less serious if cells took turns, because turns keep ratios reliable.
@@ -174,16 +174,16 @@ def _unstable(rows: pd.DataFrame, *, takes_turns: bool) -> Iterator[Finding]:
     if len(unstable):
         names = list(dict.fromkeys(f"{r.model} n={r.seq_len}" for r in unstable.itertuples()))
         cells = ", ".join(names[:5])
-        yield Finding(
+        yield Concern(
             text=f"{len(unstable)} of {len(rows)} latencies are unstable ({cells}{', ...' if len(names) > 5 else ''})",
             advice="they drift, or their interval is wider than 10 %; rely on ratios, or run more --rounds for the times",
             serious=len(unstable) > len(rows) / 2 and not takes_turns,
         )
 
 
-def _incomplete(rows: pd.DataFrame) -> Iterator[Finding]:
+def _incomplete(rows: pd.DataFrame) -> Iterator[Concern]:
     if num := len(incomplete(rows)):
-        yield Finding(
+        yield Concern(
             text=f"{num} of {len(rows)} configurations were not fully measured",
             advice="see the column reason",
             serious=False,
@@ -191,13 +191,13 @@ def _incomplete(rows: pd.DataFrame) -> Iterator[Finding]:
         )
 
 
-def _competition(environments: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+def _competition(environments: Sequence[Mapping[str, Any]]) -> Iterator[Concern]:
     """Report other work; it is less serious if most of the merged runs had none."""
     busy = [facts for facts in environments if facts.get("num_cores") and (facts.get("busy_cores") or 0.0) > MAX_BUSY_CORES]
     if busy:
         most = max(busy, key=lambda facts: float(facts["busy_cores"]))
         runs = f"{len(busy)} of {len(environments)} runs" if len(environments) > 1 else "the run"
-        yield Finding(
+        yield Concern(
             text=f"other work took {most['busy_cores']:g} of {most['num_cores']} cores when {runs} began",
             advice="it competed with the run; measure again on an idle machine",
             serious=2 * len(busy) >= len(environments),
@@ -205,16 +205,16 @@ def _competition(environments: Sequence[Mapping[str, Any]]) -> Iterator[Finding]
     known = [(facts.get("load_at_end") or 0.0, facts["threads"]) for facts in environments if facts.get("threads")]
     if crowded := [(load, own) for load, own in known if load > own + MAX_LOAD_OF_OTHERS]:
         load, own = max(crowded)
-        yield Finding(
+        yield Concern(
             text=f"{load:g} processes wanted a processor in the run's last minute; the run itself needs {own}",
             advice="other work may have competed with it; check how many timed jobs waited for the processor",
             serious=False,
         )
 
 
-def _inline(environment: Mapping[str, Any], metrics: Sequence[str]) -> Iterator[Finding]:
+def _inline(environment: Mapping[str, Any], metrics: Sequence[str]) -> Iterator[Concern]:
     if "inline" in environment.get("executors", ()) and {"latency", "memory"} & set(metrics):
-        yield Finding(
+        yield Concern(
             text="all jobs ran in one process (--on inline), so each may affect memory and caches of the next",
             advice="use this for debugging only; measure with --on process",
             serious=True,
@@ -222,7 +222,7 @@ def _inline(environment: Mapping[str, Any], metrics: Sequence[str]) -> Iterator[
         )
 
 
-def _preempted(timed: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+def _preempted(timed: Sequence[Mapping[str, Any]]) -> Iterator[Concern]:
     """Report processor time that single-thread jobs lost to other work.
 
     A job that waits for a GPU may sleep, so jobs on a GPU do not count.
@@ -231,7 +231,7 @@ def _preempted(timed: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     shares = [share for values in on_cpu if (share := values.get("processor_share")) is not None]
     lacking = [share for share in shares if share < MIN_PROCESSOR_SHARE]
     if lacking:
-        yield Finding(
+        yield Concern(
             text=f"{len(lacking)} of {len(shares)} timed jobs had the processor for less than {MIN_PROCESSOR_SHARE:.0%} of the time "
             f"(least: {min(lacking):.0%})",
             advice="other work competed with them during the run; measure again on an idle machine, or with fewer threads",
@@ -239,7 +239,7 @@ def _preempted(timed: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
         )
 
 
-def _page_faults(rows: pd.DataFrame) -> Iterator[Finding]:
+def _page_faults(rows: pd.DataFrame) -> Iterator[Concern]:
     """Report latencies whose steps take memory from the system, by the medians over rounds.
 
     The allocator keeps memory, so steps that still take pages after two discarded bursts take them for good.
@@ -251,7 +251,7 @@ def _page_faults(rows: pd.DataFrame) -> Iterator[Finding]:
     many = known[shares > MAX_FAULT_SHARE]
     if len(many):
         most = known.loc[shares.idxmax()]
-        yield Finding(
+        yield Concern(
             text=f"{len(many)} of {len(known)} latencies hold more than {MAX_FAULT_SHARE:.0%} of taking pages from the system "
             f"(most: {most['model']} n={most['seq_len']}, up to {min(1.0, shares.max()):.0%})",
             advice="see the column page_faults, and `allocator` in the environment: only glibc is told to keep freed memory",
@@ -259,56 +259,56 @@ def _page_faults(rows: pd.DataFrame) -> Iterator[Finding]:
         )
 
 
-def _timer(timed: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+def _timer(timed: Sequence[Mapping[str, Any]]) -> Iterator[Concern]:
     coarse = [share for values in timed if (share := values.get("timer_share")) is not None and share > MAX_TIMER_SHARE]
     if coarse:
-        yield Finding(
+        yield Concern(
             text=f"reading the timer took up to {max(coarse):.1%} of a sample, in {len(coarse)} of {len(timed)} timed jobs",
             advice="the timer is too slow for such short steps; enlarge --batch",
             serious=False,
         )
 
 
-def _throttled(timed: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+def _throttled(timed: Sequence[Mapping[str, Any]]) -> Iterator[Concern]:
     known = [int(reasons) for values in timed if (reasons := values.get("gpu_throttle_reasons")) is not None]
     found = {name: sum(bool(reasons & bit) for reasons in known) for bit, name in SLOWDOWNS.items()}
     if named := {name: num for name, num in found.items() if num}:
-        yield Finding(
+        yield Concern(
             text=f"the GPU was slowed down in {', '.join(f'{num} of {len(known)} timed jobs ({name})' for name, num in named.items())}",
             advice="cool the GPU, raise its power limit or fix its clocks; ratios paired by round suffer less than times",
             serious=max(named.values()) > MAX_SHARE_OF_JOBS * len(known),
         )
 
 
-def _other_gpu_processes(environment: Mapping[str, Any]) -> Iterator[Finding]:
+def _other_gpu_processes(environment: Mapping[str, Any]) -> Iterator[Concern]:
     if environment.get("device") == "cuda" and (num := environment.get("gpu_processes")):
-        yield Finding(
+        yield Concern(
             text=f"{num} other processes were on the GPU when the run began",
             advice="they share the GPU's memory and time; measure on an idle GPU",
             serious=True,
         )
 
 
-def _restless(timed: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+def _restless(timed: Sequence[Mapping[str, Any]]) -> Iterator[Concern]:
     known = [int(num) for values in timed if (num := values.get("restless_turns")) is not None]
     if any(known):
-        yield Finding(
+        yield Concern(
             text=f"{sum(known)} bursts in {sum(map(bool, known))} of {len(known)} timed jobs began while the previous process was still busy",
             advice="the previous process's threads kept spinning for more than a second; measure with fewer --threads",
             serious=sum(map(bool, known)) > MAX_SHARE_OF_JOBS * len(known),
         )
 
 
-def _extended(*, extended: bool) -> Iterator[Finding]:
+def _extended(*, extended: bool) -> Iterator[Concern]:
     if extended:
-        yield Finding(
+        yield Concern(
             text="extended, level not guaranteed: rounds were added to unstable configurations",
             advice="if data decide the number of rounds, intervals miss the truth more often than stated; publish a run of planned size",
             serious=False,
         )
 
 
-def _common_drift(timings: Sequence[Timings]) -> Iterator[Finding]:
+def _common_drift(timings: Sequence[Timings]) -> Iterator[Concern]:
     """Report if all cells together become slower or faster over rounds."""
     for run in timings:
         logs = np.log(pd.DataFrame.from_dict({cell_id: dict(times) for cell_id, times in run.items()}, orient="index").sort_index(axis=1))
@@ -318,7 +318,7 @@ def _common_drift(timings: Sequence[Timings]) -> Iterator[Finding]:
             continue
         by_round = [math.exp(value) for value in logs.mean()]
         if drifts(by_round):
-            yield Finding(
+            yield Concern(
                 text=f"the last of {len(by_round)} rounds took {by_round[-1] / by_round[0] - 1:+.0%} time against the first, "
                 f"{len(logs)} configurations together",
                 advice="the machine changed during the run (heat, clocks, neighbours); use ratios paired by round, or measure again for times",
@@ -326,7 +326,7 @@ def _common_drift(timings: Sequence[Timings]) -> Iterator[Finding]:
             )
 
 
-def _too_fast(rows: pd.DataFrame) -> Iterator[Finding]:
+def _too_fast(rows: pd.DataFrame) -> Iterator[Concern]:
     """Report times below the roofline of this device: some of the work was not done, or it was counted wrong.
 
     Bytes allow no shorter time only if no cache holds them, as it does not hold the arrays whose copies give the ceiling.
@@ -339,11 +339,11 @@ def _too_fast(rows: pd.DataFrame) -> Iterator[Finding]:
         yield from _beyond(rows, share, MAX_BANDWIDTH, "bytes", "copies")
 
 
-def _beyond(rows: pd.DataFrame, shares: pd.Series, most: float, what: str, whose: str) -> Iterator[Finding]:
+def _beyond(rows: pd.DataFrame, shares: pd.Series, most: float, what: str, whose: str) -> Iterator[Concern]:
     """Report the steps that reach more than `most` of the rate of a ceiling."""
     if num := int(shares.gt(most).sum()):
         fastest = rows.loc[shares.astype(float).idxmax()]
-        yield Finding(
+        yield Concern(
             text=f"{num} of {len(rows)} latencies are shorter than their {what} allow on this device "
             f"(most: {fastest['model']} n={fastest['seq_len']}, {shares.max():.1f} times the rate of {whose})",
             advice=f"part of the work was left out, or its {what} are counted wrong; look at the model",
@@ -352,7 +352,7 @@ def _beyond(rows: pd.DataFrame, shares: pd.Series, most: float, what: str, whose
         )
 
 
-def _changed_host(environments: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+def _changed_host(environments: Sequence[Mapping[str, Any]]) -> Iterator[Concern]:
     """Report ceilings that changed during a run or differ between runs.
 
     Between runs, only the ceiling that differs most is reported.
@@ -362,7 +362,7 @@ def _changed_host(environments: Sequence[Mapping[str, Any]]) -> Iterator[Finding
             figures = (
                 f"{name} {start:.3g} at the start, {end:.3g} at the end ({end / start - 1:+.0%})" for name, (start, end) in changed.items()
             )
-            yield Finding(
+            yield Concern(
                 text=f"the host changed while it was measured: {'; '.join(figures)}",
                 advice="use ratios, not times; measure again on a quiet host",
                 serious=False,
@@ -373,26 +373,26 @@ def _changed_host(environments: Sequence[Mapping[str, Any]]) -> Iterator[Finding
         rates.append({name: max(start.get(name, 0.0), end.get(name, 0.0)) for name in start | end})
     if found := furthest_apart(rates):
         name, low, high = found
-        yield Finding(
+        yield Concern(
             text=f"the hosts of these runs differ: {name} from {low:.3g} to {high:.3g} ({high / low - 1:+.0%})",
             advice="times of different runs are not comparable; use ratios within each run",
             serious=False,
         )
 
 
-def _unknown_host(environments: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+def _unknown_host(environments: Sequence[Mapping[str, Any]]) -> Iterator[Concern]:
     if num := sum(not is_known(facts) for facts in environments):
         of_runs = f" in {num} of {len(environments)} runs" if len(environments) > 1 else ""
-        yield Finding(
+        yield Concern(
             text=f"{UNKNOWN}{of_runs}: the type of CPU or GPU could not be read",
             advice="nothing tells it from another host of the same model name; do not compare its times with those of other hosts",
             serious=False,
         )
 
 
-def _code(environment: Mapping[str, Any]) -> Iterator[Finding]:
+def _code(environment: Mapping[str, Any]) -> Iterator[Concern]:
     if environment.get("git_dirty"):
-        yield Finding(
+        yield Concern(
             text="the code differed from its git revision",
             advice="commit before measuring results to publish",
             serious=False,
@@ -400,9 +400,9 @@ def _code(environment: Mapping[str, Any]) -> Iterator[Finding]:
         )
 
 
-def _quick(rows: pd.DataFrame) -> Iterator[Finding]:
+def _quick(rows: pd.DataFrame) -> Iterator[Concern]:
     if len(rows) and bool(rows["quick"].any()):
-        yield Finding(
+        yield Concern(
             text="this was a quick run",
             advice="measure without --quick before drawing conclusions",
             serious=False,

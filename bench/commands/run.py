@@ -28,7 +28,7 @@ from bench.spec import Plan, RequestError
 
 if TYPE_CHECKING:
     from bench.analysis.study import Study
-    from bench.analysis.trust import Finding
+    from bench.analysis.trust import Concern
     from bench.progress import Progress
     from bench.running.runner import RunResult
     from bench.spec import Job
@@ -112,7 +112,7 @@ def measure(plan: Plan, options: Options) -> None:
         console.say(f"report: {measured.report}")
     if (traces := measured.folder / "traces").is_dir():
         console.say(f"traces: {traces}; open them at ui.perfetto.dev")
-    _say_notes(measured.study.findings, measured.folder)
+    _say_notes(measured.study.concerns, measured.folder)
     if not options.json:
         console_views.show_answer(measured.study)
     if not (measured.complete or measured.time_is_up):
@@ -202,10 +202,10 @@ def _written(result: RunResult, *, has_time: bool = True, say: Say) -> Measured:
     return Measured(folder=stored.folder, study=known, report=page, complete=result.complete, num_failed=result.num_failed)
 
 
-def _say_notes(findings: Sequence[Finding], folder: Path) -> None:
-    """Print the first finding, and the command that shows all with advice."""
-    if findings:
-        first, *others = findings
+def _say_notes(concerns: Sequence[Concern], folder: Path) -> None:
+    """Print the first concern, and the command that shows all with advice."""
+    if concerns:
+        first, *others = concerns
         more = f" and {len(others)} more {'notes' if len(others) > 1 else 'note'}" if others else ""
         console.say_wrapped(f"{'WARNING' if first.serious else 'note'}: {first.text}")
         console.say(f"advice{more}: bench check {shlex.quote(str(folder))}")

@@ -1,6 +1,12 @@
-"""Trace of one steady step, recorded by torch's profiler.
+"""Trace of one steady step, recorded by torch's profiler, and where its time goes.
 
-    trace   the file, relative to the run's folder: open it at ui.perfetto.dev or chrome://tracing
+    trace             the file, relative to the run's folder: open it at ui.perfetto.dev or chrome://tracing
+    products_share    matrix products and convolutions
+    attention_share   fused attention
+    norms_share       normalisations
+    passes_share      everything else: activations, gates, residuals, copies, sums, the optimizer
+
+The shares are of the time that torch's operators took, on CUDA of that of their kernels: without Python, launches and gaps.
 
 The trace shows every operator and kernel on a time line, grouped by the model's modules. The step is profiled after all timings, in its own process,
 so no time in the table includes the profiler. On CUDA, module ranges are also NVTX ranges, which Nsight Systems shows. An engine that hides its
@@ -22,9 +28,18 @@ if TYPE_CHECKING:
     from torch import nn
 
 REPEAT: Repeat = "once"
-COLUMNS = ("trace",)
+KINDS = {
+    "products_share": ("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "_scaled_mm", "_int_mm", "mkldnn_linear", "convolution"),
+    "attention_share": ("attention",),
+    "norms_share": ("norm",),
+}
+"""Kinds of operators, each with names, or parts of one that are no name of a product; what fits none is a pass over memory."""
+PASSES = "passes_share"
+COLUMNS = ("trace", *KINDS, PASSES)
 NOT_NUMBERS = ("trace",)
 TRACES = "traces"
+OPERATOR = "aten::"
+"""How the profiler marks torch's own operators."""
 WARMUP_CALLS = 3
 QUIET = "99"
 """Log level that silences Kineto.
@@ -59,7 +74,25 @@ def measure(job: Job) -> Measurement:
             if work.device == "cuda":
                 torch.cuda.synchronize()
     profiler.export_chrome_trace(str(path))
-    return Measurement(values={"trace": str(name)})
+    attribute = "self_device_time_total" if work.device == "cuda" else "self_cpu_time_total"
+    times = {event.key: float(getattr(event, attribute)) for event in profiler.key_averages() if event.key.startswith(OPERATOR)}
+    return Measurement(values={"trace": str(name), **shares_of(times)})
+
+
+def shares_of(times: Mapping[str, float]) -> dict[str, float]:
+    """Return the share of each kind in the times of operators, by name (`aten::mm`); empty without any time."""
+    found = dict.fromkeys((*KINDS, PASSES), 0.0)
+    for operator, time in times.items():
+        found[kind_of(operator.removeprefix(OPERATOR))] += time
+    total = sum(found.values())
+    return {kind: time / total for kind, time in found.items()} if total else {}
+
+
+def kind_of(operator: str) -> str:
+    products, *others = KINDS
+    if operator in KINDS[products] or "convolution" in operator:
+        return products
+    return next((kind for kind in others if any(part in operator for part in KINDS[kind])), PASSES)
 
 
 def summarise(records: Sequence[Record]) -> Mapping[str, Any]:

@@ -22,7 +22,7 @@ from models.layers.shape import Shape
 PARAMS_TOLERANCE = 0.005
 FLOPS_TOLERANCE = 0.01
 GRAIN = 8
-"""Widths and ffn_widths are multiples of this."""
+"""Widths and ffn_widths are multiples of this, and so are the halves that a gate multiplies (docs/decisions/0023)."""
 FINE_GRAIN = 2
 """ffn_widths are multiples of this in a finer search."""
 NOMINAL_HEAD_WIDTH = 32
@@ -97,8 +97,9 @@ class NoMatch:
 def match(model: ModelSpec, target: Target, *, heads: int | None = None, width: int | None = None) -> Match | NoMatch:
     """Find the shape nearest to nominal that meets the target.
 
-    Length and depth come from `model.shape`; its other sizes are ignored. Width and ffn_width are multiples of 8; if no such shape meets the target,
-    ffn_width may be any multiple of 2. Widths at which the model cannot be built are left out.
+    Length and depth come from `model.shape`; its other sizes are ignored. Width and ffn_width are multiples of 8, ffn_width one of 16 where the model
+    multiplies its halves; if no such shape meets the target, ffn_width may be any multiple of 8, or else of 2. Widths at which the model cannot be
+    built are left out.
 
     `heads`: the number of heads; by default it follows the width.
     `width`: a given width; then only ffn_width varies, in multiples of 2, and so far that the target is met if it can be.
@@ -109,8 +110,9 @@ def match(model: ModelSpec, target: Target, *, heads: int | None = None, width: 
         return NoMatch(reason=f"models that people train have {MIN_HEADS} heads or more, not {heads}", nearest=None)
     law = _law(model, target, heads, width)
     fine = _search_in_reach(law, model, target, width or (max(CANONICAL_HEAD_WIDTHS) * heads if heads else MAX_WIDTH), at_width=bool(width))
-    found = None if width else replace(fine, grain=_ffn_grain(model, GRAIN)).nearest_to_nominal()
-    return found or fine.nearest_to_nominal() or _no_match(fine, law.problems)
+    grains = () if width else (2 * GRAIN, GRAIN) if getattr(family_of(model.family), "HALVES_FFN", False) else (GRAIN,)
+    coarse = (replace(fine, grain=_ffn_grain(model, grain)).nearest_to_nominal() for grain in grains)
+    return next(filter(None, coarse), None) or fine.nearest_to_nominal() or _no_match(fine, law.problems)
 
 
 def _law(model: ModelSpec, target: Target, heads: int | None, width: int | None) -> Law:

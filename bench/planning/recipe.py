@@ -15,6 +15,7 @@ from bench.spec import (
     DISTILLATIONS,
     GRAPH,
     NO_TEACHER,
+    OPTIMIZERS,
     PRECISIONS,
     SCHEDULES,
     TEACHERS,
@@ -51,6 +52,8 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "distillation_weight": {"high": 1},
     "teacher_epochs": {"low": 1, "high": MAX_EPOCHS},
     "engine": {"words": TRAINING_ENGINES},
+    "optimizer": {"words": OPTIMIZERS},
+    "ema": {"high": 0.999999},
 }
 OPTIONS = tuple(Option(f.name, getattr(Recipe(), f.name), **BOUNDS.get(f.name, {})) for f in dataclasses.fields(Recipe))
 RECIPE_KEYS = ", ".join(option.name for option in OPTIONS)
@@ -92,6 +95,8 @@ def check_device(recipe: Recipe, device: str) -> None:
         )
     if recipe.engine == GRAPH and device != "cuda":
         raise RequestError(f"engine=graph needs a CUDA device, and the device is {device}", "try `recipe=engine=eager`")
+    if recipe.engine == GRAPH and recipe.optimizer == "sgd":
+        raise RequestError("engine=graph records no steps of optimizer=sgd", "try `recipe=engine=eager`, or optimizer=adamw")
     if recipe.compile and recipe.engine == GRAPH:
         raise RequestError(
             "compile=true runs the steps by torch.compile, so engine=graph has no effect", "leave one of them out of `recipe`"

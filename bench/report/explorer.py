@@ -25,6 +25,7 @@ TIMES = {
     "train_images_per_s": "items trained/s",
     "mfu": "MFU",
     "roofline_share": "share of the roofline",
+    "products_share": "share of time in products",
     "energy_j": "energy (J)",
 }
 """Quantities that belong to a host and its timed code."""
@@ -54,7 +55,7 @@ BOUNDS = {
     "throughput_per_s": ("throughput_low_per_s", "throughput_high_per_s"),
     "energy_j": ("energy_low_j", "energy_high_j"),
 }
-FRACTIONS = ("flops_quadratic_share", "accuracy", "train_accuracy", "exact_accuracy", "score", "mfu", "roofline_share")
+FRACTIONS = ("flops_quadratic_share", "products_share", "accuracy", "train_accuracy", "exact_accuracy", "score", "mfu", "roofline_share")
 """Columns that start on a linear axis; all others start logarithmic."""
 DIMENSIONS = {
     "run": "run",

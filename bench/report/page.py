@@ -181,7 +181,7 @@ def machine_name(facts: Mapping[str, Any]) -> str:
 
 def _warning(study: Study) -> str:
     """Return the gravest reason to distrust the run, on one line; "" without one."""
-    serious = [finding for finding in study.findings if finding.serious]
+    serious = [concern for concern in study.concerns if concern.serious]
     if not serious:
         return ""
     text = serious[0].text.partition(" (")[0] if len(serious[0].text) > MAX_WARNING else serious[0].text
@@ -190,7 +190,7 @@ def _warning(study: Study) -> str:
 
 
 def _trust(study: Study) -> tuple[Block, ...]:
-    advice = (Bullets(items=tuple(finding.sentence for finding in study.findings)),) if study.findings else ()
+    advice = (Bullets(items=tuple(concern.sentence for concern in study.concerns)),) if study.concerns else ()
     return (Paragraph(text=_control_sentence(study.control)), *advice)
 
 

@@ -170,6 +170,7 @@ COST = (
     *(LATENCY, RATIO, number("latency_p90_ms", "p90", numbers.duration), number("device_latency_ms", "device time", numbers.duration)),
     *(number("throughput_per_s", "samples/s", numbers.count), number("mfu", "MFU", numbers.percent), MEMORY),
     Column(header="energy", text=_energy, key="energy_j"),
+    *(number(f"{kind}_share", f"time in {kind}", numbers.percent) for kind in ("products", "attention", "norms", "passes")),
 )
 TRAINING = (
     *(ACCURACY, number("accuracy_top5", "top-5", numbers.fraction), number("train_accuracy", "on training data", numbers.fraction)),

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from bench.measure.step import autocast_of, run_backward
 from bench.progress import end_turn_if_over, tell
@@ -151,6 +152,7 @@ class Training:
 
     `step`: number of optimizer steps so far.
     `recorded`: the step as a CUDA graph; None unless that is the engine.
+    `averaged`: the moving average of the weights; None unless the recipe has one.
     `message_prefix`: first words of each progress message.
     """
 
@@ -170,6 +172,8 @@ class Training:
         set_dropout(model, recipe.dropout, recipe.dropout_at)
         self.forward: Callable[..., Tensor] = torch.compile(model) if recipe.compile else model
         self.optimizer = build_optimizer(model, recipe)
+        average = get_ema_multi_avg_fn(recipe.ema)
+        self.averaged = AveragedModel(model, multi_avg_fn=average, use_buffers=True) if recipe.ema else None
         self.plateau = build_plateau(self.optimizer, recipe)
         self.items_per_step = recipe.batch_size * recipe.accumulate
         steps = _split(torch.arange(len(data.learned)), self.items_per_step)
@@ -182,6 +186,11 @@ class Training:
         self.elapsed_s, self.steps_s = 0.0, 0.0
         self._last_message_at = time.monotonic()
 
+    @property
+    def kept(self) -> nn.Module:
+        """The model whose weights are scored and kept: the average, if there is one."""
+        return self.averaged.module if self.averaged else self.model
+
     def run(self, checkpoint: Checkpoint | None) -> None:
         """Run the remaining epochs, then load the best weights.
 
@@ -192,6 +201,7 @@ class Training:
             if checkpoint:
                 checkpoint.save_if_due(self.state)
         self.model.load_state_dict(self.best_weights)
+        self.averaged = None
 
     def run_epoch(self, checkpoint: Checkpoint | None) -> None:
         """Run the rest of the current epoch, and validate.
@@ -223,11 +233,15 @@ class Training:
         mean_loss = self._take_step(chosen)
         if self.step == 0:
             self.first_loss = mean_loss.clone()  # a recorded step writes each loss to the same place
+        if self.averaged:
+            self.averaged.update_parameters(self.model)
         self.step += 1
 
     def score(self, examples: Any) -> Scores:
+        model = self.kept
+        forward = self.forward if model is self.model else model
         with autocast_of(self.recipe.precision, self.device):
-            return score(self.model, examples, self.data.reader, self.data.answers, self.forward, self.data.generation)
+            return score(model, examples, self.data.reader, self.data.answers, forward, self.data.generation)
 
     def state(self) -> dict[str, Any]:
         """Return everything needed to continue exactly, as tensors and plain data."""
@@ -235,6 +249,7 @@ class Training:
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "plateau": self.plateau.state_dict() if self.plateau else {},
+            "averaged": self.averaged.state_dict() if self.averaged else {},
             "random": random_state(),
             "best_weights": self.best_weights,
             "best_epoch": self.best_epoch,
@@ -252,6 +267,8 @@ class Training:
         self.optimizer.load_state_dict(state["optimizer"])
         if self.plateau:
             self.plateau.load_state_dict(state["plateau"])
+        if self.averaged:
+            self.averaged.load_state_dict(state["averaged"])
         restore_random_state(state["random"])
         self.best_weights = {name: value.to(self.device) for name, value in state["best_weights"].items()}
         self.best_epoch, self.step = state["best_epoch"], state["step"]
@@ -340,7 +357,7 @@ class Training:
         scores = self.score(decoded_sample(self.data.held_out, self.data.generation))
         self._raise_if_diverged(number, mean_loss, scores)
         if not self.best_epoch or scores.value >= self.epochs[self.best_epoch - 1].validation:
-            self.best_epoch, self.best_weights = number, copy.deepcopy(self.model.state_dict())
+            self.best_epoch, self.best_weights = number, copy.deepcopy(self.kept.state_dict())
         self.epochs.append(Epoch(number=number, loss=mean_loss, validation=scores.value, steps_s=self.steps_s))
         self.loss_sum.zero_()  # in place, for a recorded step adds to it where it lies
         self.steps_s = 0.0

@@ -1,6 +1,16 @@
-"""AdamW with weight decay on matrices only, and its learning-rate schedules.
+"""Torch's optimizers with weight decay on matrices only, and the schedules of their learning rates.
 
-Source: arXiv 1711.05101 (AdamW). The learning rate warms up, then follows a cosine, stays constant or halves on plateaus.
+After a linear warm-up the rate
+- `cosine`       follows a half cosine to zero (arXiv 1608.03983, Eq. 5)
+- `constant`     stays
+- `plateau`      halves when the validation score stops rising
+- `step`         is a tenth after half, and a hundredth after three quarters of the steps (arXiv 1512.03385, Sec. 4.2)
+- `exponential`  falls by the same factor in every step, to a hundredth
+
+`one-cycle` has a warm-up of its own: up from 1/25 along a cosine for 0.3 of the steps, then down to 1/250,000 (arXiv 1708.07120, with the
+numbers of torch's OneCycleLR).
+
+Sources: arXiv 1711.05101 (AdamW), 1412.6980 (Adam).
 """
 
 from __future__ import annotations
@@ -12,16 +22,26 @@ from torch import nn
 
 from bench.spec import Recipe
 
+MOMENTUM = 0.9
+STEPS, STEP_FACTOR = (0.5, 0.75), 0.1
+"""Shares of the steps after which `step` multiplies the rate, and by what."""
+EXPONENTIAL_END = 0.01
+CYCLE_UP, CYCLE_START, CYCLE_END = 0.3, 1 / 25, 1 / 25e4
 
-def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
-    """Build AdamW with up to two parameter groups, the decayed one first.
+
+def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    """Build the optimizer with up to two parameter groups, the decayed one first.
 
     An empty group is omitted. A model without parameters gets one empty group, and steps change nothing.
     """
     decayed, free = decay_groups(model)
     groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": free, "weight_decay": 0.0}]
     fused = not any(map(torch.is_complex, [*decayed, *free]))
-    return torch.optim.AdamW([group for group in groups if group["params"]] or groups[:1], lr=recipe.learning_rate, fused=fused)
+    given = [group for group in groups if group["params"]] or groups[:1]
+    if recipe.optimizer == "sgd":
+        return torch.optim.SGD(given, lr=recipe.learning_rate, momentum=MOMENTUM, nesterov=True, fused=fused)
+    kind: type[torch.optim.Adam] = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}[recipe.optimizer]
+    return kind(given, lr=recipe.learning_rate, fused=fused)
 
 
 def decay_groups(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
@@ -69,9 +89,31 @@ def learning_rate_factor(step: int, *, num_steps: int, warmup_steps: int) -> flo
 
 def learning_rate_at(step: int, recipe: Recipe, num_steps: int) -> float | None:
     """Return a step's learning rate; None if the plateau schedule decides."""
+    if recipe.schedule == "one-cycle":
+        return recipe.learning_rate * one_cycle_factor(step, num_steps)
     warmup_steps = round(recipe.warmup * num_steps)
     if step < warmup_steps or recipe.schedule == "cosine":
         return recipe.learning_rate * learning_rate_factor(step, num_steps=num_steps, warmup_steps=warmup_steps)
-    if step == warmup_steps or recipe.schedule == "constant":
-        return recipe.learning_rate
-    return None
+    if recipe.schedule == "plateau":
+        return recipe.learning_rate if step == warmup_steps else None
+    return recipe.learning_rate * _factor_after_warmup(recipe.schedule, (step - warmup_steps) / (num_steps - warmup_steps))
+
+
+def _factor_after_warmup(schedule: str, progress: float) -> float:
+    """Return the factor on the peak learning rate after a share of the steps that follow the warm-up."""
+    if schedule == "step":
+        return STEP_FACTOR ** sum(progress >= share for share in STEPS)
+    return EXPONENTIAL_END**progress if schedule == "exponential" else 1.0
+
+
+def one_cycle_factor(step: int, num_steps: int) -> float:
+    """Return the factor on the peak learning rate at `step`, counted from 0; the last step has the least."""
+    top = CYCLE_UP * num_steps - 1
+    if step <= top:
+        return _between(CYCLE_START, 1.0, step / top)
+    return _between(1.0, CYCLE_END, (step - top) / (num_steps - 1 - top))
+
+
+def _between(start: float, end: float, share: float) -> float:
+    """Go from `start` to `end` along a half cosine."""
+    return end + (start - end) * (1 + math.cos(math.pi * share)) / 2

@@ -25,10 +25,11 @@ class Config:
     """Sizes and options of the gated projection.
 
     `spatial_heads`: groups of channels, each with its own spatial matrix.
-    `kernel`: formulation of the spatial projection: `auto`, `linear`, `matmul`, `baddbmm`, `einsum`, `conv1d` or `fft`
+    `kernel`: formulation of the spatial projection: `auto`, `linear`, `matmul`, `baddbmm`, `aligned`, `einsum`, `conv1d` or `fft`
         (with toeplitz=true: in n log n).
     `toeplitz`: the matrices are constant along their diagonals, 2 n - 1 weights each.
     `rank`: each matrix is a product of n x rank and rank x n weights (0: n x n weights).
+    `causal`: no token is mixed into earlier ones: the matrices are lower triangular.
 
     Raises ValueError for an unknown value, options that do not go together, or if `spatial_heads` does not divide `width`.
     """
@@ -39,6 +40,7 @@ class Config:
     kernel: str = "auto"
     toeplitz: bool = False
     rank: int = 0
+    causal: bool = False
 
     def __post_init__(self) -> None:
         require_sizes(self, "seq_len", "width", "spatial_heads")
@@ -54,6 +56,7 @@ class Config:
             kernel=self.kernel,
             toeplitz=self.toeplitz,
             rank=self.rank,
+            causal=self.causal,
         )
 
 

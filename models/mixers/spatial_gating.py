@@ -60,8 +60,14 @@ WEIGHT_STDS = {"1e-6": 1e-6, "1e-3": 1e-3, "0.05": 0.05}
 
 Near zero, a new block is close to a feed-forward layer (arXiv 2105.08050, Sec. 2.1).
 """
-WEIGHT_INITS = (*WEIGHT_STDS, "default")
+WEIGHT_BOUNDS = {"uniform": 0.05}
+"""Bounds of initial W that is uniform around 0, by name."""
+WEIGHT_INITS = (*WEIGHT_STDS, *WEIGHT_BOUNDS, "default")
 BIAS_INITS = (0, 1)
+
+
+ALIGNED = 8
+"""Numbers of two bytes in 16."""
 
 
 def _linear(v: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -77,6 +83,16 @@ def _baddbmm(v: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return torch.baddbmm(bias[:, None], weight.expand(v.shape[0], -1, -1), v)
 
 
+def _aligned(v: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """The batched product with rows of W that all begin at a multiple of 16 bytes, as a GPU's matrix units load them fastest in bf16.
+
+    W is copied into rows of that length, in the dtype of the product.
+    """
+    n, device = weight.shape[1], weight.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+    return _baddbmm(v, F.pad(weight.to(dtype), (0, -n % ALIGNED))[:, :n], bias)
+
+
 def _einsum(v: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     mixed = torch.einsum("ij,bjc->bic", weight, v)
     return mixed + bias[:, None].to(mixed.dtype)
@@ -90,6 +106,7 @@ KERNELS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "linear": _linear,
     "matmul": _matmul,
     "baddbmm": _baddbmm,
+    "aligned": _aligned,
     "einsum": _einsum,
     "conv1d": _conv1d,
 }
@@ -135,17 +152,18 @@ class Config:
 
     `width`: channels in; gating=spatial returns half as many, the other forms return all.
     `heads`: number of spatial matrices.
-    `kernel`: formulation of the product: `auto`, `linear`, `matmul`, `baddbmm`, `einsum`, `conv1d` or `fft`. `fft`, with
+    `kernel`: formulation of the product: `auto`, `linear`, `matmul`, `baddbmm`, `aligned`, `einsum`, `conv1d` or `fft`. `fft`, with
         toeplitz=true, is a convolution in n log n.
     `gating`: `spatial`, u * f(v) over two halves; `linear`, f(Z); `additive`, Z + f(Z); `multiplicative`, Z * f(Z) (Sec. 2.1).
     `head_mix`: `split` gives each matrix a group of channels; `mean` applies all matrices to every channel and averages the results,
         computed as one product with the mean matrix.
-    `weight_init`: standard deviation of normally distributed W (`1e-6`, `1e-3`, `0.05`), or `default`, torch's uniform distribution of a layer
-        with n inputs.
+    `weight_init`: standard deviation of normally distributed W (`1e-6`, `1e-3`, `0.05`), `uniform` between -0.05 and 0.05, or `default`,
+        torch's uniform distribution of a layer with n inputs.
     `bias_init`: initial b, 0 or 1.
     `gate_norm`: apply LayerNorm to v.
     `toeplitz`: W is constant along each diagonal.
     `rank`: W is a product of n x rank and rank x n weights (0: W has n x n weights).
+    `causal`: no token is mixed into earlier ones: W is lower triangular. The weights above its diagonal exist and count, but nothing reads them.
 
     Raises ValueError for an unknown value, options that do not go together, or if the width does not split into halves and groups.
     """
@@ -161,13 +179,14 @@ class Config:
     gate_norm: bool = True
     toeplitz: bool = False
     rank: int = 0
+    causal: bool = False
 
     def __post_init__(self) -> None:
         require_sizes(self, "seq_len", "width", "heads")
         require_choices(self, kernel=KERNEL_NAMES, gating=GATINGS, head_mix=HEAD_MIXES, weight_init=WEIGHT_INITS)
         if type(self.bias_init) is not int or self.bias_init not in BIAS_INITS:
             raise ValueError(f"bias_init must be 0 or 1, not {self.bias_init!r}")
-        require_matrix(kernel=self.kernel, toeplitz=self.toeplitz, rank=self.rank, seq_len=self.seq_len)
+        require_matrix(kernel=self.kernel, toeplitz=self.toeplitz, rank=self.rank, seq_len=self.seq_len, causal=self.causal)
         parts = {"2": 2 if self.form.splits else 1, "spatial_heads": self.groups}
         divisors = {name: number for name, number in parts.items() if number > 1}
         require_divisible("ffn_width", self.width, " x ".join(divisors), parts["2"] * self.groups)
@@ -187,13 +206,15 @@ class Config:
         return self.heads if self.head_mix == "split" else 1
 
 
-def require_matrix(*, kernel: str, toeplitz: bool, rank: int, seq_len: int) -> None:
+def require_matrix(*, kernel: str, toeplitz: bool, rank: int, seq_len: int, causal: bool) -> None:
     """Raise ValueError unless some matrix W has these options."""
     require_non_negative("rank", rank)
     if kernel == FFT and not toeplitz:
         raise ValueError(f"kernel={FFT} needs toeplitz=true: only a matrix that is constant along its diagonals is a convolution")
     if rank and toeplitz:
         raise ValueError(f"rank must be 0 with toeplitz=true, not {rank}: a Toeplitz matrix has its own 2 n - 1 weights")
+    if rank and causal:
+        raise ValueError(f"rank must be 0 with causal=true, not {rank}: a product of factors is not lower triangular")
     if rank > seq_len:
         raise ValueError(f"rank must be at most seq_len: {rank} is more than {seq_len}")
 
@@ -208,7 +229,7 @@ class SpatialGating(nn.Module):
         super().__init__()
         n = config.seq_len
         self.form, self.channels, self.groups = config.form, config.channels, config.groups
-        self.kernel, self.toeplitz, self.rank = config.kernel, config.toeplitz, config.rank
+        self.kernel, self.toeplitz, self.rank, self.causal = config.kernel, config.toeplitz, config.rank, config.causal
         self.norm = nn.LayerNorm(config.channels) if config.gate_norm else nn.Identity()
         self.weights = nn.ParameterList(nn.Parameter(_initial_weight(config)) for _ in range(config.heads))
         if config.rank:
@@ -270,6 +291,8 @@ class SpatialGating(nn.Module):
         # (batch, groups, channels, n)
         signals = v.transpose(1, 2).unflatten(1, (self.groups, -1))
         taps = torch.stack([diagonals_by_distance(weight[0]) for weight in self._one_per_group(self.weights)])
+        if self.causal:  # row minus column is negative above the diagonal
+            taps = F.pad(taps[:, taps.shape[1] // 2 :], (taps.shape[1] // 2, 0))
         mixed = convolve_by_fft(signals, taps[:, None]) + torch.stack(self._one_per_group(self.biases))[:, None]
         return mixed.flatten(1, 2).transpose(1, 2)
 
@@ -278,7 +301,8 @@ class SpatialGating(nn.Module):
         if self.rank:
             return self._low_rank_factors()
         weights = self._one_per_group(self.weights)
-        return [(toeplitz_matrix(weight[0]),) for weight in weights] if self.toeplitz else [(weight,) for weight in weights]
+        matrices = [toeplitz_matrix(weight[0]) for weight in weights] if self.toeplitz else weights
+        return [(matrix.tril() if self.causal else matrix,) for matrix in matrices]
 
     def _low_rank_factors(self) -> list[tuple[Tensor, ...]]:
         outer, inner = list(self.weights), list(self.inner_weights)
@@ -320,9 +344,11 @@ def _initial_weight(config: Config) -> Tensor:
     n, rank = config.seq_len, config.rank
     # one row of diagonals, not a vector, so that weight decay applies to it as to a matrix
     weight = torch.empty((1, 2 * n - 1) if config.toeplitz else (n, rank or n))
+    scale = math.sqrt(n / rank if rank else 1)
     if config.weight_init in WEIGHT_STDS:
-        return weight.normal_(std=WEIGHT_STDS[config.weight_init] * math.sqrt(n / rank if rank else 1))
-    bound = (rank or n) ** -0.5
+        return weight.normal_(std=scale * WEIGHT_STDS[config.weight_init])
+    named = WEIGHT_BOUNDS.get(config.weight_init)
+    bound = (rank or n) ** -0.5 if named is None else scale * named
     return weight.uniform_(-bound, bound)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from bench.analysis.trust import Finding, findings, trusted
+from bench.analysis.trust import Concern, concerns, trusted
 from bench.reading.timings import Timings
 
 CLEAN = {"busy_cores": 0.1, "num_cores": 2, "git_dirty": False, "cpu_type": "AMD EPYC family 26", "work_version": "w"}
@@ -34,9 +34,9 @@ def retried(by_round: list[float]) -> Timings:
     return Timings({**found, "c0": {**found["c0"], **further}})
 
 
-def found(table: pd.DataFrame, **changes: Any) -> list[Finding]:
+def found(table: pd.DataFrame, **changes: Any) -> list[Concern]:
     given: dict[str, Any] = {"control": CONTROL, "environment": CLEAN, "metrics": ("latency",), "num_missing": 0, **changes}
-    return findings(table, **given)
+    return concerns(table, **given)
 
 
 def test_a_clean_run_has_no_findings() -> None:

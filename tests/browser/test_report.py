@@ -12,7 +12,7 @@ import pandas
 import pytest
 
 from bench.analysis.study import Study
-from bench.analysis.trust import Finding
+from bench.analysis.trust import Concern
 from bench.report.document import Document, ExplorerBlock, Section, TableBlock
 from bench.report.explorer import explorer_data
 from bench.report.html import PAGE_ROWS, to_html
@@ -42,9 +42,9 @@ def specimen() -> Study:
         rows.loc[0, "latency_stable"] = False
         rows.loc[5, ["status", "reason", "latency_ms"]] = ["out_of_memory", BREAKOUT, None]
 
-    finding = Finding(text=BREAKOUT, advice=BREAKOUT, serious=True)
+    concern = Concern(text=BREAKOUT, advice=BREAKOUT, serious=True)
     return build(
-        models=("gmlp", "vit", ATTACK), budgets=(250_000, 1_000_000), works=({"task": "digits"},), change=change, findings=[finding]
+        models=("gmlp", "vit", ATTACK), budgets=(250_000, 1_000_000), works=({"task": "digits"},), change=change, concerns=[concern]
     )
 
 

@@ -222,9 +222,12 @@ def spatial_gating(c: Any, w: Weights, z: Tensor, valid: Tensor, extra: Tensor |
 def spatial_matrix(c: Any, w: Weights, head: int, n: int) -> Tensor:
     """W, entry by entry from its diagonals: the main one first, then by distance, below before above."""
     held = w[f"weights.{head}"]
-    if not c.toeplitz:
-        return held @ w[f"inner_weights.{head}"] if c.rank else held
-    return torch.stack([torch.stack([held[0, 0 if i == j else 2 * abs(i - j) - (i > j)] for j in range(n)]) for i in range(n)])
+    if c.toeplitz:
+        held = torch.stack([torch.stack([held[0, 0 if i == j else 2 * abs(i - j) - (i > j)] for j in range(n)]) for i in range(n)])
+    elif c.rank:
+        held = held @ w[f"inner_weights.{head}"]
+    earlier = torch.tensor([[float(j <= i or not c.causal) for j in range(n)] for i in range(n)], dtype=held.dtype)
+    return held * earlier
 
 
 def gated_projection(c: Any, w: Weights, x: Tensor, valid: Tensor) -> Answer:

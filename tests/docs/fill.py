@@ -107,7 +107,7 @@ def place(run: str, text: str, **where: Any) -> Place:
 
 SEQ, THREE = "2026-11-27_cpu_sequence_length", "2026-11-27_cpu_three_families"
 INTEL = "2026-11-26_cpu_sequence_length"
-LONG, MIXING = "2026-11-23_cpu_explicit_4097", "2026-11-27_cpu_token_mixing_cost"
+LONG, MIXING = "2026-11-28_cpu_equal_4097", "2026-11-27_cpu_token_mixing_cost"
 CIFAR_17, CIFAR_65 = "2026-11-20_cpu_cifar10_17", "2026-11-20_cpu_cifar10_65"
 DIGITS, CONTROL = "2026-11-20_cpu_digits", "2026-11-20_cpu_control"
 GATING, WHOLE = "2026-11-25_cpu_spatial_gating", "2026-11-26_cpu_vision_recipe_whole"

@@ -26,7 +26,7 @@ def test_the_weights_of_a_spatial_matrix_are_decayed_however_it_is_held(options:
 @pytest.mark.parametrize("name", gmlp.MIXING_OPTIONS)
 def test_options_of_the_gate_are_refused_where_there_is_none(name: str) -> None:
     values = {"spatial_heads": 4, "tiny_attention": 8, "head_mix": "mean", "weight_init": "0.05", "bias_init": 0, "rank": 3}
-    wrong: dict[str, Any] = {name: values.get(name, name == "toeplitz")}
+    wrong: dict[str, Any] = {name: values.get(name, name in ("toeplitz", "causal"))}
     assert config(**wrong)
     with pytest.raises(ValueError, match=f"{name} must be .* with gating=identity"):
         config(gating="identity", **wrong)

@@ -134,10 +134,11 @@ def assert_refused(found: NoMatch, budget: int) -> None:
     ],
 )
 def test_no_shape_nearer_to_nominal_or_to_the_target_is_passed_over(text: str, measure: str, width: int | None) -> None:
-    """Against every shape that is allowed: in steps of 8 of ffn_width or, where those miss the target, of 2, if spatial heads split them."""
+    """Against every shape that is allowed: in steps of 8 of ffn_width (gMLP: 16, 8) or, where those miss, of 2, if spatial heads split them."""
     model, (least, most) = unsized(text, 3, 17), (0.5, 2.0) if width else (0.75, 1.25)
     family, target, counts = load("families", model.family), Target(measure=measure, value=1, tolerance=0.005), {}
-    step, coarse_step = (math.lcm(each, 2 * int(dict(model.options).get("spatial_heads", 1))) for each in (2, 8))
+    step, *coarse_steps = (math.lcm(each, 2 * int(dict(model.options).get("spatial_heads", 1))) for each in (2, 16, 8))
+    coarse_steps = [] if width else coarse_steps if model.family == "gmlp" else coarse_steps[1:]
     for wide in [width] if width else range(8, 200, 8):
         heads, nominal = (canonical_heads(wide) or 0) if family.USES_HEADS else 1, family.NOMINAL_FFN_RATIO * wide
         for ffn_width in range(math.ceil(least * nominal / step) * step, int(most * nominal) + 1, step) if heads else ():
@@ -147,11 +148,11 @@ def test_no_shape_nearer_to_nominal_or_to_the_target_is_passed_over(text: str, m
     for value in (round(max(count for _, count in counts.values()) / 2 * 0.93**i) for i in range(30)):
         found = match(model, dataclasses.replace(target, value=value), width=width)
         near = {sizes: distance for sizes, (distance, count) in counts.items() if abs(count / value - 1) <= target.tolerance}
-        coarse = {sizes: distance for sizes, distance in near.items() if sizes[2] % coarse_step == 0 and not width}
+        coarse = [[distance for sizes, distance in near.items() if sizes[2] % each == 0] for each in coarse_steps]
         outcomes.add(isinstance(found, Match))
         if isinstance(found, Match):
             shape = found.model.shape
-            assert near[shape.width, shape.heads, shape.ffn_width] == min((coarse or near).values())
+            assert near[shape.width, shape.heads, shape.ffn_width] == min(next(filter(None, coarse), near.values()))
         else:
             assert not near
             assert found.nearest

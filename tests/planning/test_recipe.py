@@ -37,6 +37,8 @@ EVERY_KEY: dict[str, tuple[str, Any]] = {
     "distillation_weight": ("0.25", 0.25),
     "teacher_epochs": ("3", 3),
     "engine": ("graph", "graph"),
+    "optimizer": ("adam", "adam"),
+    "ema": ("0.99", 0.99),
 }
 
 

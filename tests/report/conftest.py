@@ -12,7 +12,7 @@ import pytest
 
 from bench import cli
 from bench.analysis.study import Study
-from bench.analysis.trust import Finding
+from bench.analysis.trust import Concern
 from bench.catalog import names
 from bench.measure.model import cost_of
 from bench.reading.table import SeedScores
@@ -135,7 +135,7 @@ def build(
         "name": "2025-01-02_cpu_test",
         "environment": environment,
         "control": control,
-        "findings": [Finding(text="A remark.", advice="advice, one sentence", serious=False)],
+        "concerns": [Concern(text="A remark.", advice="advice, one sentence", serious=False)],
     }
     return Study(plan=plan, rows=table, **{**values, **fields})
 

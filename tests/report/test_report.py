@@ -10,7 +10,7 @@ import pandas
 import pytest
 
 from bench.analysis.study import Study
-from bench.analysis.trust import Finding
+from bench.analysis.trust import Concern
 from bench.report.charts.figures import MAX_FIGURES
 from bench.report.charts.style import DARK, GRID, INK, PAPER, ROLES, figure_style
 from bench.report.document import Claims
@@ -171,7 +171,7 @@ def test_text_from_records_stays_text(make_data: MakeData, tmp_path: Path) -> No
         lengths=[17],
         change=fail_all,
         name=ATTACK,
-        findings=[Finding(text=ATTACK, advice=ATTACK, serious=True)],
+        concerns=[Concern(text=ATTACK, advice=ATTACK, serious=True)],
         environment={ATTACK: ATTACK},
     )
     write_report(data, tmp_path)
@@ -214,7 +214,7 @@ def test_one_cell_of_a_quick_run(make_data: MakeData) -> None:
 
 
 def test_nothing_at_all(make_data: MakeData, tmp_path: Path) -> None:
-    data = make_data(models=[], metrics=[], environment={}, findings=[])
+    data = make_data(models=[], metrics=[], environment={}, concerns=[])
     written = write_report(data, tmp_path)
     assert [path.name for path in written] == ["report.md", "report.html", "verdicts.json"]
     assert "The plan holds no configurations." in page_text(data)

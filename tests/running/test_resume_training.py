@@ -32,6 +32,7 @@ CASES: dict[str, tuple[str, Recipe]] = {
         "gmlp",
         changed(epochs=EPOCHS, augment=("crop", "flip", "randaugment", "mixup", "cutmix", "erasing"), dropout=0.1, accumulate=2),
     ),
+    "averaged": ("gmlp", changed(epochs=EPOCHS, ema=0.9, optimizer="sgd", schedule="one-cycle")),
     "bf16": ("vit", changed(epochs=EPOCHS, precision="bf16-autocast", schedule="constant", augment=("crop", "flip"), dropout=0.1)),
 }
 """By name: the family, and the recipe."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import nn
 
 from bench.measure.model import build_model
-from bench.spec import Recipe
+from bench.spec import OPTIMIZERS, Recipe
 from bench.training.optimizer import build_optimizer, build_plateau, decay_groups, learning_rate_at
 from models.layers.shape import Interface
 from tests.made_jobs import small_model
@@ -74,6 +76,8 @@ def test_a_plateau_halves_the_rate_once_no_epoch_was_better_for_longer_than_its_
         ("cosine", [0.2, 0.4, 0.3, 0.1]),  # after the warm-up, a third and two thirds of the way: cos 60 and 120 degrees
         ("constant", [0.2, 0.4, 0.4, 0.4]),
         ("plateau", [0.2, 0.4, 0.4, None]),  # at the peak once; then it is the plateau's to change
+        ("step", [0.2, 0.4, 0.4, 0.04]),  # a tenth from half of the way on
+        ("exponential", [0.2, 0.4, 0.4, 0.04]),  # half of the way to a hundredth
     ],
 )
 def test_each_schedule_follows_the_warm_up(schedule: str, expected: list[float | None]) -> None:
@@ -81,3 +85,42 @@ def test_each_schedule_follows_the_warm_up(schedule: str, expected: list[float |
     found = [learning_rate_at(step, recipe, 4) for step in range(4)]
     assert [None if rate is None else round(rate, 12) for rate in found] == expected
     assert (build_plateau(build_optimizer(nn.Linear(2, 2), recipe), recipe) is None) is (schedule != "plateau")
+
+
+@pytest.mark.parametrize("num_steps", [1, 2, 3, 4, 10, 97])
+def test_one_cycle_is_that_of_torch(num_steps: int) -> None:
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(()))], lr=1.0)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.3, total_steps=num_steps) if num_steps > 3 else None
+    for step in range(num_steps):
+        found = learning_rate_at(step, Recipe(learning_rate=0.3, schedule="one-cycle"), num_steps)
+        assert found is not None
+        assert 0 < found <= 0.3
+        if schedule:
+            assert found == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-12)
+            optimizer.step()
+            if step < num_steps - 1:
+                schedule.step()
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_each_optimizer_steps_as_written_down(optimizer: str) -> None:
+    """Two steps of one matrix, in plain arithmetic."""
+    rate, decay, gradients = 0.1, 0.5, (2.0, -1.0)
+    weight, moment, square = 1.0, 0.0, 0.0
+    for step, raw in enumerate(gradients, start=1):
+        gradient = raw if optimizer == "adamw" else raw + decay * weight
+        if optimizer == "sgd":
+            moment = 0.9 * moment + gradient if step > 1 else gradient
+            weight -= rate * (gradient + 0.9 * moment)
+            continue
+        if optimizer == "adamw":
+            weight -= rate * decay * weight
+        moment, square = 0.9 * moment + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2
+        weight -= rate * (moment / (1 - 0.9**step)) / (math.sqrt(square / (1 - 0.999**step)) + 1e-8)
+    layer = nn.Linear(1, 1, bias=False)
+    nn.init.ones_(layer.weight)
+    built = build_optimizer(layer, Recipe(learning_rate=rate, weight_decay=decay, optimizer=optimizer))
+    for raw in gradients:
+        layer.weight.grad = torch.full((1, 1), raw)
+        built.step()
+    assert layer.weight.item() == pytest.approx(weight, rel=1e-5)

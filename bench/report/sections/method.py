@@ -25,6 +25,7 @@ TOPICS = {
     "accuracy": ("accuracy", "accuracy"),
 }
 """Topics of a report, each with its metric and value column."""
+OPTIMIZER_NAMES = {"adamw": "AdamW", "adam": "Adam", "sgd": "SGD with momentum"}
 
 
 def how_numbers_were_made(study: Study) -> tuple[Block, ...]:
@@ -133,13 +134,19 @@ def recipe_text(recipe: Recipe) -> str:
         if recipe.teacher != NO_TEACHER
         else ""
     )
+    warmup = (
+        ", one-cycle"
+        if recipe.schedule == "one-cycle"
+        else f" after a warm-up over {recipe.warmup:.0%} of the steps, then {recipe.schedule}"
+    )
     stop = f"stopped after {recipe.early_stop} epochs without improvement" if recipe.early_stop else ""
+    averaged = f"scored by an exponential moving average of the weights, decay {recipe.ema:g} per step" if recipe.ema else ""
     parts = (
-        f"AdamW, {recipe.epochs} epochs, batch {recipe.batch_size * recipe.accumulate}",
-        f"peak learning rate {recipe.learning_rate:g} after a warm-up over {recipe.warmup:.0%} of the steps, then {recipe.schedule}",
+        f"{OPTIMIZER_NAMES[recipe.optimizer]}, {recipe.epochs} epochs, batch {recipe.batch_size * recipe.accumulate}",
+        f"peak learning rate {recipe.learning_rate:g}{warmup}",
         f"weight decay {recipe.weight_decay:g}, label smoothing {recipe.label_smoothing:g}, gradients clipped at {recipe.clip_norm:g}",
         f"augmentation: {', '.join(recipe.augment) or 'none'}{strength}",
-        *(part for part in (dropout, stop, teacher) if part),
+        *(part for part in (dropout, stop, teacher, averaged) if part),
         f"{recipe.precision}{', compiled' if recipe.compile else ''}{f', engine {recipe.engine}' if recipe.engine != 'eager' else ''}",
     )
     return "; ".join(parts)
