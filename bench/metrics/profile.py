@@ -31,9 +31,9 @@ REPEAT: Repeat = "once"
 KINDS = {
     "products_share": ("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "_scaled_mm", "_int_mm", "mkldnn_linear", "convolution"),
     "attention_share": ("attention",),
-    "norms_share": ("norm",),
+    "norms_share": ("layer_norm", "batch_norm", "group_norm", "instance_norm", "rms_norm"),
 }
-"""Kinds of operators, each with names, or parts of one that are no name of a product; what fits none is a pass over memory."""
+"""Kinds of operators: whole names of products, and parts of the names of others; what fits none is a pass over memory."""
 PASSES = "passes_share"
 COLUMNS = ("trace", *KINDS, PASSES)
 NOT_NUMBERS = ("trace",)
@@ -89,6 +89,7 @@ def shares_of(times: Mapping[str, float]) -> dict[str, float]:
 
 
 def kind_of(operator: str) -> str:
+    """Return the kind of an operator, without the profiler's mark."""
     products, *others = KINDS
     if operator in KINDS[products] or "convolution" in operator:
         return products

@@ -52,3 +52,20 @@ def test_the_flag_adds_the_metric_once() -> None:
     for asked in ("params", "params,profile"):
         request = dataclasses.replace(read(Request, {"models": "vit", "seq": "17", "metrics": asked}), profile=True)
         assert checked(request).metrics == ("params", "profile")
+
+
+@pytest.mark.parametrize(("family", "attends"), [("gmlp", False), ("vit", True)])
+def test_the_time_of_a_step_is_shared_out(tmp_path: Path, family: str, attends: bool) -> None:
+    job = small_job("profile", small_model(family), work={"batch_size": 2, "phase": "train"}, scratch=str(tmp_path / "checkpoints"))
+    values = profile.measure(job).values
+    shares = [values[name] for name in (*profile.KINDS, profile.PASSES)]
+    assert sum(shares) == pytest.approx(1.0)
+    assert (values["attention_share"] > 0) is attends
+    assert min(values[name] for name in ("products_share", "norms_share", "passes_share")) > 0
+
+
+def test_operators_are_told_apart_by_name() -> None:
+    times = {"aten::addmm": 2.0, "aten::cudnn_convolution": 1.0, "aten::_cudnn_attention_backward": 3.0, "aten::native_layer_norm": 1.0}
+    times |= {"aten::mul": 2.0, "aten::_foreach_norm": 0.5, "aten::normal_": 0.5}
+    assert profile.shares_of(times) == {"products_share": 0.3, "attention_share": 0.3, "norms_share": 0.1, "passes_share": 0.3}
+    assert profile.shares_of({}) == {}

@@ -103,6 +103,7 @@ def test_zeros_may_be_written_in_any_way_and_augmentations_in_any_order() -> Non
         ("precision=tf32", "cpu", "precision=tf32 needs a CUDA device"),
         ("engine=graph", "cpu", "engine=graph needs a CUDA device, and the device is cpu"),
         ("compile=true,engine=graph", "cuda", "so engine=graph has no effect"),
+        ("optimizer=sgd,engine=graph", "cuda", "engine=graph records no steps of optimizer=sgd"),
     ],
 )
 def test_a_recipe_that_the_device_cannot_compute_is_refused_with_a_hint(text: str, device: str, problem: str) -> None:
@@ -113,7 +114,7 @@ def test_a_recipe_that_the_device_cannot_compute_is_refused_with_a_hint(text: st
 
 def test_a_recipe_that_the_device_computes_passes() -> None:
     check_device(recipe_of("precision=tf32"), "cuda")
-    check_device(recipe_of("engine=graph,accumulate=2,teacher=convolution"), "cuda")
+    check_device(recipe_of("engine=graph,accumulate=2,teacher=convolution,optimizer=adam"), "cuda")
     check_device(recipe_of("compile=true,precision=bf16-autocast"), "cpu")
 
 
