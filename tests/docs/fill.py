@@ -494,7 +494,12 @@ PLACES: Mapping[str, Fillable] = {
     },
     **{
         f"gpu_{name}": effect(GPU, "odd sizes", arm, measure="latency_ms", seq_len=n)
-        for name, arm, n in (("odd_gates", "gMLP, gates of 1,324", 4096), ("vit_4096", "ViT", 4096), ("vit_4097", "ViT", 4097))
+        for name, arm, n in (
+            ("odd_gates", "gMLP, gates of 1,324", 4096),
+            ("vit_4096", "ViT", 4096),
+            ("odd_gates_4097", "gMLP, gates of 1,324", 4097),
+            ("vit_4097", "ViT", 4097),
+        )
     },
     **{
         f"gpu_escape_{name}": cells(
