@@ -200,11 +200,12 @@ def _asked(part: str, arm: str, seq_len: int, phase: str = "", against: str = ""
 
 FINDINGS = (
     Finding(
-        text="At sizes that a GPU likes gMLP takes {} ViT's time in inference and {} in training at n = 256, {} and {} at n = 4096.",
+        text="At aligned sizes gMLP takes {} ViT's time in inference and {} in training at n = 256, {} and {} at n = 4096, at one shape.",
         about=tuple(_asked(HEADLINE, GMLP, n, phase) for n in (256, 4096) for phase in ("infer", "train")),
     ),
     Finding(
-        text="Gates of 1,324 channels cost gMLP {} the time of 1,520 at n = 4096; at n = 4097 ViT takes {} gMLP's time.",
+        text="A gMLP 440 wide with gates of 1,324 channels takes {} the time of one 384 wide with gates of 1,520 at n = 4096; "
+        "at n = 4097 ViT takes {} gMLP's time.",
         about=(_asked(ODD, ODD_GATES, 4096), _asked(ODD, VIT, 4097)),
     ),
     Finding(
