@@ -209,11 +209,10 @@ FINDINGS = (
         about=(_asked(ODD, ODD_GATES, 4096), _asked(ODD, VIT, 4097)),
     ),
     Finding(
-        text="Escaping n² begins to pay {} tokens with linear attention, {} with Toeplitz gates; at 16,384 they take {} and {} of "
-        "fused attention's time, and dense gates, which do not escape, {}.",
+        text="Escaping n² begins to pay {} tokens with linear attention; at 16,384 it takes {} fused attention's time, Toeplitz gates {}, "
+        "dense gates, which do not escape, {}.",
         about=(
             PaysFrom(part=ESCAPE, arm="linear attention"),
-            PaysFrom(part=ESCAPE, arm="Toeplitz gates"),
             *(_asked(ESCAPE, arm, 16384) for arm in ("linear attention", "Toeplitz gates", "dense gates")),
         ),
     ),
