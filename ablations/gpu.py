@@ -6,8 +6,8 @@ loaded in aligned pieces. Its gates had 1,324 channels or so as well, four more 
 of 384 here, gMLP's gates 1,520 channels, and lengths are 256 and 4096: the sizes that a GPU likes, equal in parameters at n = 256
 within 0.3 %. Predicted after that pass: in training gMLP is within 20 % of ViT at n = 4096, more than twice as slow at 4097, and
 slower at 256, where it moves one and a half times the bytes. Predicted before the second pass: gates of 1,324 channels cost
-gMLP at least a tenth at n = 4096. Predicted before the third: with rows of W that are copied to aligned places gMLP takes less than half
-of its time at n = 4097.
+gMLP at least a tenth at n = 4096. Predicted before the third: with rows of W that are copied to aligned places gMLP takes less
+than half of its time at n = 4097.
 
 Predicted before any pass: in training, the batched product is the faster formulation of gMLP's gate at n = 257, since it is one
 kernel and moves a third of the bytes, and the slower at n = 4097, where the gradient of its weight is the largest tensor. Explicit
@@ -194,8 +194,8 @@ PREDICTIONS = (
 )
 
 
-def _asked(part: str, arm: str, seq_len: int, phase: str = "", against: str = "") -> Asked:
-    return Asked(part=part, arm=arm, against=against, measure="latency_ms", seq_len=seq_len, phase=phase)
+def _asked(part: str, arm: str, seq_len: int, phase: str = "") -> Asked:
+    return Asked(part=part, arm=arm, measure="latency_ms", seq_len=seq_len, phase=phase)
 
 
 FINDINGS = (

@@ -193,7 +193,7 @@ class Study:
         for column in ("latency_ms", "peak_memory_bytes", "flops"):
             known = self.frame[self.frame[column] > 0]
             parts = [known[known["cell_id"].isin(part.cells)] for part in self.plan.parts]
-            for frame in parts if _has_several_widths(known) else [known]:
+            for frame in parts if parts and _has_several_widths(known) else [known]:
                 if scopes := scopes_of(frame, column, self._places):
                     return main_rows(scopes[0].rows)
         return self.frame.head(0).assign(place=0)

@@ -6,8 +6,8 @@
 #
 #   bash tests/cuda/pass.sh prepare [CIFAR]    here: wheels, revision and two parts of CIFAR-10 for the copy. CIFAR is a folder of at most 100 MiB
 #                                              whose unpack.py makes ROOT/cifar-10-batches-py of its files (the original archive is 163 MiB)
-#   bash tests/cuda/pass.sh proof [SECONDS]    there (default 200): facts, tests/cuda, one small run through every engine
-#   bash tests/cuda/pass.sh evidence [SECONDS] there (default 540): bench ablate gpu, part by part
+#   bash tests/cuda/pass.sh proof [SECONDS]    there (default 200): facts, tests/cuda, one small run that is timed and trained
+#   bash tests/cuda/pass.sh evidence [SECONDS] there (default 540): the first parts of bench ablate gpu, three families on CIFAR-10, then its other parts
 #
 # docs/gpu.md says how the stages fit 15 minutes. What does not fit goes on where it ended, in the next pass on the same machine.
 #
@@ -78,6 +78,7 @@ export BENCH_DATA=$work/data PYTHONUNBUFFERED=1 COLUMNS=160 PYTHONPATH=$work/sit
 
 left() { echo $((limit - (SECONDS - began))); }
 say() { echo "== $((SECONDS - began)) s: $*"; }
+minutes() { awk "BEGIN{print $1 / 60}"; }
 # run NAME SECONDS COMMAND...: within what is left, and go on whatever happens
 run() {
     local name=$1 most=$2 rc=0; shift 2
@@ -94,7 +95,7 @@ ask() {
     ((most > $(left) - 8)) && most=$(($(left) - 8))
     for part in "$@"; do chosen+=(--part "$part"); done
     run "$name" $((most + 5)) "$python" -m bench ablate gpu --device $device "${quick[@]}" "${chosen[@]}" --out "$work/$name" \
-        --minutes "$(awk "BEGIN{print $most / 60}")"
+        --minutes "$(minutes "$most")"
     pack "$name"
 }
 # pack NAME OTHER...: NAME and what belongs to it
@@ -150,7 +151,6 @@ learn() {
     ((most > $(left) - 15)) && most=$(($(left) - 15))
     flags=(--seq 65 --params 300k --depth 4 --task "$TASK" --data-root "$BENCH_DATA" --metrics params,flops,accuracy --seeds "$SEEDS"
         --lr-trials 5 --decay-trials 3 --recipe "$RECIPE" --device $device --limit-s 600)
-    minutes() { awk "BEGIN{print $1 / 60}"; }
     say "$TASK (at most $most s)"
     local ends=$((SECONDS + most))
     for family in gmlp vit transformer; do

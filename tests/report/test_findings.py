@@ -56,6 +56,15 @@ def sentence(study: Study, finding: Finding, monkeypatch: pytest.MonkeyPatch) ->
     return list(finding_sentences(study))
 
 
+def test_an_effect_of_several_phases_is_that_of_the_phase_asked_for(make_data: MakeData, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained, inferred = (effect(value, value, "params") for value in (2.0, 3.0))
+    for phase, one in (("train", trained), ("infer", inferred)):
+        one.contrast.place["phase"] = phase  # type: ignore[index]  # a dict in tests
+    for phase, expected in (("train", ["2.00\N{MULTIPLICATION SIGN}."]), ("infer", ["3.00\N{MULTIPLICATION SIGN}."]), ("", [])):
+        finding = Finding(text="{}.", about=(Asked(part="p", arm="new", measure="params", phase=phase),))
+        assert sentence(with_effects(make_data, trained, inferred), finding, monkeypatch) == expected
+
+
 @pytest.mark.parametrize(
     ("found", "text"),
     [

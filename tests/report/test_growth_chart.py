@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from bench.analysis.growth import FlopsGrowth
 from bench.report.charts.growth import MAX_LINES, draw_growth, growth_title, memory_text
 from bench.report.charts.style import GREY, figure_style
 from bench.report.document import FigureBlock
+from bench.spec import Part
 from tests.report.conftest import MakeData
 
 LENGTHS = (17, 65, 257, 1025)
@@ -41,6 +43,19 @@ def test_the_title_names_the_share_of_n_squared_in_flops(make_data: MakeData) ->
     ]
     assert drawn(make_data).title == f"At n = 257, n² is {' and '.join(shares)}"
     assert drawn(make_data, models=("gmlp",)).title == f"At n = 257, n² is {shares[0]}"
+
+
+def test_a_model_of_several_widths_is_drawn_as_the_first_part_has_it(make_data: MakeData) -> None:
+    """Where sizes are as given; without parts there is nothing to tell them apart by."""
+    data = make_data(models=("gmlp", "vit"), lengths=(17, 65, 257))
+    is_other = (data.rows["model"] == "gmlp") & (data.rows["seq_len"] == 257)
+    rows = data.rows.assign(match="none", budget=None, width=data.rows["width"].where(~is_other, 999))
+    chosen = [list(rows.loc[~is_other, "cell_id"]), list(rows.loc[is_other, "cell_id"])]
+    parts = tuple(Part(name=f"{i}", match="none", batching="", cells=tuple(cells), baseline="") for i, cells in enumerate(chosen))
+    for given, lengths in ((parts, [17, 65]), ((), [17, 65, 257])):
+        changed = dataclasses.replace(data, rows=rows, plan=dataclasses.replace(data.plan, parts=given))
+        found = changed.growth_rows
+        assert sorted(found.loc[found["model"] == "gmlp", "place"]) == lengths
 
 
 def test_one_length_shows_no_growth(make_data: MakeData) -> None:

@@ -103,13 +103,10 @@ def test_a_recording_meets_no_accumulator_of_a_gradient_from_before() -> None:
     optimizer = torch.optim.AdamW([weight], lr=0.1, fused=True)
     loss_sum = torch.zeros(())
 
-    def accumulator() -> Any:
-        return torch.autograd.graph.get_gradient_edge(weight).node
-
     met: list[bool] = []
 
     def step(portions: object) -> Tensor:  # noqa: ARG001
-        node = accumulator()
+        node: Any = torch.autograd.graph.get_gradient_edge(weight).node
         met.append("seen" in node.metadata)
         node.metadata["seen"] = True
         loss = (weight**2).sum()
