@@ -2,7 +2,7 @@
 
 Images of 8 x 8 pixels are upsampled to 32 x 32. Source: Optical Recognition of Handwritten Digits (Alpaydin and Kaynak, UCI 1998), the copy that
 scikit-learn ships. The task shows whether a model learns; it does not rank good models, because images are small and test writers also wrote
-training items.
+training items. Option `items`: number of training images, the same number per class (0: all).
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 from bench.spec import RequestError
 from bench.tasks import Place, Split, Splits
 from bench.tasks._info import Images, TaskChoice, TaskInfo
+from bench.tasks.readers.images import ITEMS_OPTION, chosen_items, subset_info
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 SIDE = 32
+OPTIONS = (ITEMS_OPTION,)
 INFO = TaskInfo(
     name="digits",
     summary="1,797 handwritten digits, upsampled to 32 px",
@@ -36,7 +38,7 @@ Items are in stored order, so the split does not depend on seed or library versi
 
 
 def info(choice: TaskChoice) -> TaskInfo:
-    return INFO
+    return subset_info(choice, INFO)
 
 
 def require_data(choice: TaskChoice, place: Place) -> None:
@@ -48,7 +50,7 @@ def require_data(choice: TaskChoice, place: Place) -> None:
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
     """Load both splits, normalised, from scikit-learn's own files.
 
-    Raises RequestError if scikit-learn is not installed.
+    The option `items` limits the training images; test images and normalisation stay unchanged. Raises RequestError if scikit-learn is not installed.
     """
     require_data(choice, place)
     import torch
@@ -63,10 +65,8 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
     learned = images[~is_test]
     mean, spread = learned.mean(dim=(0, 2, 3), keepdim=True), learned.std(dim=(0, 2, 3), keepdim=True)
     images = (images - mean) / spread
-    return Splits(
-        train=Split(inputs=images[~is_test], targets=labels[~is_test]),
-        test=Split(inputs=images[is_test], targets=labels[is_test]),
-    )
+    train = chosen_items(choice, INFO, Split(inputs=images[~is_test], targets=labels[~is_test]))
+    return Splits(train=train, test=Split(inputs=images[is_test], targets=labels[is_test]))
 
 
 def chosen_for_test(labels: Tensor) -> Tensor:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from sklearn.datasets import load_digits
 
+from bench.spec import RequestError
 from bench.tasks import digits, load_splits
+from bench.tasks._info import info_of
 
 
 def test_the_split_takes_every_fifth_item_of_a_class() -> None:
@@ -20,3 +23,15 @@ def test_upsampling_keeps_the_picture() -> None:
     middle = load_splits("digits", num_tokens=16).train.inputs[0, 0].unfold(0, 4, 4).unfold(1, 4, 4)[:, :, 1:3, 1:3].mean(dim=(2, 3))
     correlation = torch.corrcoef(torch.stack((first.flatten(), middle.flatten())))[0, 1]
     assert correlation > 0.98
+
+
+def test_a_smaller_training_set_keeps_classes_equal_and_the_test_set() -> None:
+    whole, few = load_splits("digits", num_tokens=16), load_splits("digits+items=200", num_tokens=16)
+    assert few.train.targets.bincount().tolist() == [20] * 10
+    assert torch.equal(few.test.inputs, whole.test.inputs)
+    assert {image.numpy().tobytes() for image in few.train.inputs} <= {image.numpy().tobytes() for image in whole.train.inputs}
+
+
+def test_more_digits_than_there_are_are_refused() -> None:
+    with pytest.raises(RequestError, match="has 1433 training images, not 1500"):
+        info_of("digits+items=1500")

@@ -123,19 +123,24 @@ def subset_info(choice: TaskChoice, whole: TaskInfo) -> TaskInfo:
 
 
 def subset_splits(choice: TaskChoice, whole: TaskInfo, train: Split, test: Split) -> Splits:
-    """Join the splits of a data set, limited to the requested number of training images.
+    """Join the splits of a data set, limited to the requested number of training images; test images and normalisation stay unchanged."""
+    return dataclasses.replace(splits_of(train, test), train=chosen_items(choice, whole, train))
 
-    Each class keeps the same number of images. Test images and normalisation stay unchanged. Raises RequestError if a class has too few images.
+
+def chosen_items(choice: TaskChoice, whole: TaskInfo, train: Split) -> Split:
+    """Return the requested number of training images, the same number of each class.
+
+    Raises RequestError if a class has too few images.
     """
-    splits, num_items = splits_of(train, test), choice.options["items"]
+    num_items = choice.options["items"]
     if not num_items:
-        return splits
+        return train
     chosen = balanced_subset(train.targets, num_items // whole.num_classes)
     if len(chosen) < num_items:
         raise RequestError(
             f"task {choice.text}: some class has fewer than {num_items // whole.num_classes} training images", f"write {whole.name}+items=0"
         )
-    return dataclasses.replace(splits, train=train.select(chosen))
+    return train.select(chosen)
 
 
 def balanced_subset(labels: Tensor, per_class: int) -> Tensor:
