@@ -28,7 +28,6 @@ def test_a_name_chooses_the_defaults_but_for_the_options_that_follow_it() -> Non
         ("coppy", "unknown task 'coppy'; allowed: associative_recall", "did you mean copy"),
         ("Copy!", "must be written name, name:argument or name[+]option=value", "bench list tasks"),
         ("copy+symbol=8", "unknown option of task copy: 'symbol'; allowed: items", "did you mean symbols"),
-        ("sst2+side=8", "unknown option of task sst2: 'side'; it has no options", "leave it out"),
         ("digits:folder", "task digits takes no argument, found 'folder'", "try --task digits"),
         ("text:", "task text needs a FILE", "write text:FILE"),
     ],
