@@ -87,9 +87,10 @@ def can_generate(model: ModelSpec) -> bool:
 def generating_models() -> tuple[str, ...]:
     """Return the models that can generate, as `--models` takes them.
 
-    They are families that read a source and a target, and mixers that are causal or can be.
+    They are families that read a source and a target, families and mixers that are causal or can be.
     """
-    families = [name for name in catalog.names("families") if _is_generating(catalog.load("families", name))]
+    has_option = [f"{name}+causal=true" for name in catalog.names("families") if any(o.name == "causal" for o in catalog.options(name))]
+    families = [*(name for name in catalog.names("families") if _is_generating(catalog.load("families", name))), *has_option]
     mixers = [name for name in mixer_names() if hasattr(catalog.load("mixers", name).Config, "causal")]
     has_choice = {name: any(option.name == "causal" for option in catalog.options(name, "mixers")) for name in mixers}
     return (*families, *(f"metaformer+mixer={name}{':causal=true' if has_choice[name] else ''}" for name in mixers))

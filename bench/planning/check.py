@@ -33,7 +33,7 @@ from bench.spec import (
     Workload,
     base_recipe,
 )
-from bench.tasks._info import info_of
+from bench.tasks._info import choose, info_of
 from models.layers.shape import require_one_of, require_positive
 
 SAFE_NAME = r"\w[\w.+=-]{0,150}"
@@ -112,9 +112,10 @@ def check_trainable(model: ModelSpec, task: str, recipe: Recipe) -> None:
     Otherwise the mistake would show only after training, if at all.
     """
     if info_of(task).generation and not can_generate(model):
+        blank = "write form=blank in `task`, or " if "form" in choose(task).options else ""
         raise RequestError(
             f"task {task} shows each answer one token later, and {model.name} reads ahead: it would copy the answers",
-            f"write form=blank in `task`, or try {', '.join(generating_models())}",
+            f"{blank}try {', '.join(generating_models())}",
         )
     if recipe.dropout:
         _require_dropping_places(model, recipe)

@@ -3,7 +3,8 @@
 Source: Maas et al., Learning Word Vectors for Sentiment Analysis, ACL 2011: 25,000 reviews for training and 25,000, of other films, for testing.
 As bytes, with 1,024 to 4,096 tokens, this is the Text task of Long Range Arena (arXiv 2011.04006, Sec. 2.2.2). We found no published gMLP result
 for it. Reads `imdb/train.jsonl` and `imdb/test.jsonl` (or `.jsonl.xz`, `.jsonl.gz`; fields label, text), or the original folder `aclImdb`. Both give
-the same items in the same order: by class, then by text. Options: `tokenizer` (bytes or bpe), `vocab_size` (of bpe).
+the same items in the same order: by class, then by text. Options: `tokenizer` (bytes or bpe), `vocab_size` (of bpe),
+`spare_ids` (for weights pre-trained by masked_token: 1).
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from bench.spec import RequestError
 from bench.tasks import Place, Splits
 from bench.tasks._info import Sequences, TaskChoice, TaskInfo
 from bench.tasks.readers.text import Texts, TextSplits, info_with_tokens, published_splits, read_json_lines, require_tokenizer
-from bench.tasks.readers.tokenise import BYTE_VOCAB_SIZE, TOKEN_OPTIONS
+from bench.tasks.readers.tokenise import BYTE_VOCAB_SIZE, LABELLED_OPTIONS
 
-OPTIONS = TOKEN_OPTIONS
+OPTIONS = LABELLED_OPTIONS
 CLASSES = ("neg", "pos")
 PARTS = ("train", "test")
 ENDINGS = (".jsonl", ".jsonl.xz", ".jsonl.gz")

@@ -16,17 +16,14 @@ from __future__ import annotations
 
 import dataclasses
 
-from bench import catalog
-from bench.spec import RequestError
 from bench.tasks import Place, Split, Splits
-from bench.tasks._info import TOKEN_CLASS, Sequences, TaskChoice, TaskInfo, choose, info_of
-from bench.tasks.readers.tokenise import TOKEN_OPTIONS
+from bench.tasks._info import TOKEN_CLASS, Sequences, TaskChoice, TaskInfo, info_of
+from bench.tasks.readers.nested import TEXT_OPTIONS, TEXT_TASK, changed_texts, require_texts, text_task
 from models.layers.options import Option
 
-ARGUMENT = "TEXT TASK"
-TEXT_OPTIONS = (Option("text_column", "text"), Option("label_column", "label"), *TOKEN_OPTIONS)
+ARGUMENT = TEXT_TASK
 OPTIONS = (Option("rate", 15, low=1, high=100), *TEXT_OPTIONS)
-SEEDS = {"train": 0, "validation": 1, "test": 2}
+require_data = require_texts
 
 
 def info(choice: TaskChoice) -> TaskInfo:
@@ -45,11 +42,6 @@ def info(choice: TaskChoice) -> TaskInfo:
     )
 
 
-def require_data(choice: TaskChoice, place: Place) -> None:
-    nested = text_task(choice)
-    catalog.load("tasks", nested.name).require_data(nested, place)
-
-
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
     """Load the text task's splits and hide tokens in them.
 
@@ -57,25 +49,9 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
     """
     from bench.tasks.readers.masking import hide_tokens
 
-    nested, vocab_size = text_task(choice), info(choice).num_classes
-    read: Splits = catalog.load("tasks", nested.name).load(nested, num_tokens=num_tokens, place=place)
+    vocab_size = info(choice).num_classes
 
-    def hide(name: str, part: Split) -> Split:
-        return hide_tokens(part, vocab_size=vocab_size, rate=choice.options["rate"], seed=SEEDS[name])
+    def hide(part: Split, seed: int) -> Split:
+        return hide_tokens(part, vocab_size=vocab_size, rate=choice.options["rate"], seed=seed)
 
-    validation = hide("validation", read.validation) if read.validation else None
-    return Splits(train=hide("train", read.train), test=hide("test", read.test), validation=validation)
-
-
-def text_task(choice: TaskChoice) -> TaskChoice:
-    """Return the text task that the argument names, with its own options.
-
-    Raises RequestError if the argument is not a text task, or if that task lacks an option.
-    """
-    given = {option.name: choice.options[option.name] for option in TEXT_OPTIONS if choice.options[option.name] != option.default}
-    nested = choose(choice.argument + "".join(f"+{key}={value}" for key, value in given.items()))
-    if nested.name == "masked_token" or "tokenizer" not in nested.options:
-        raise RequestError(
-            f"task masked_token reads a text task, found {choice.argument!r}", "write masked_token:imdb or masked_token:text:FILE"
-        )
-    return nested
+    return changed_texts(choice, hide, num_tokens=num_tokens, place=place)

@@ -2,7 +2,7 @@
 
 Source: Socher et al., EMNLP 2013, as split by GLUE (Wang et al., arXiv 1804.07461): 67,349 phrases for training, 872 sentences (dev) for validation.
 The test split is the treebank's own 1,821 labelled sentences, because GLUE's test file has no labels. Options: `tokenizer` (bytes or bpe),
-`vocab_size` (of bpe).
+`vocab_size` (of bpe), `spare_ids` (for weights pre-trained by masked_token: 1).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from bench.tasks.readers.text import (
     require_files,
     require_tokenizer,
 )
-from bench.tasks.readers.tokenise import BYTE_VOCAB_SIZE, TOKEN_OPTIONS
+from bench.tasks.readers.tokenise import BYTE_VOCAB_SIZE, LABELLED_OPTIONS
 
-OPTIONS = TOKEN_OPTIONS
+OPTIONS = LABELLED_OPTIONS
 FILES = ("train.tsv", "dev.tsv", "test_labelled.tsv")
 HEADER = "sentence\tlabel"
 LABELS = ("0", "1")

@@ -1,9 +1,9 @@
 """Your own labelled texts, in a csv, tsv, jsonl or parquet file.
 
 All formats but parquet may be compressed as .gz or .xz. `text:reviews.csv` reads the columns `text` and `label`. Options: `text_column`,
-`label_column`, `tokenizer` (bytes or bpe), `vocab_size` (of bpe). Labels may be words or numbers; the classes are the different values, sorted. A
-column `split` may mark rows as train, validation or test. Without it, every fifth row of each class, in stored order, is a test row. Files are UTF-8;
-csv fields may be quoted, tsv fields are read literally.
+`label_column`, `tokenizer` (bytes or bpe), `vocab_size` (of bpe), `spare_ids` (for weights pre-trained by masked_token: 1). Labels may be words or
+numbers; the classes are the different values, sorted. A column `split` may mark rows as train, validation or test. Without it, every fifth row of
+each class, in stored order, is a test row. Files are UTF-8; csv fields may be quoted, tsv fields are read literally.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.tasks import Place, Splits
-from bench.tasks._info import Sequences, TaskChoice, TaskInfo
+from bench.tasks._info import TaskChoice, TaskInfo
 from bench.tasks.readers.tables import read_text_table
-from bench.tasks.readers.text import TextSplits, require_tokenizer, to_splits
-from bench.tasks.readers.tokenise import TOKEN_OPTIONS, require_tokens
+from bench.tasks.readers.text import TextSplits, require_tokenizer, to_splits, token_sequences
+from bench.tasks.readers.tokenise import LABELLED_OPTIONS
 from models.layers.options import Option
 
 ARGUMENT = "FILE"
-OPTIONS = (Option("text_column", "text"), Option("label_column", "label"), *TOKEN_OPTIONS)
+OPTIONS = (Option("text_column", "text"), Option("label_column", "label"), *LABELLED_OPTIONS)
 
 
 def info(choice: TaskChoice) -> TaskInfo:
@@ -31,7 +31,7 @@ def info(choice: TaskChoice) -> TaskInfo:
         name="text",
         summary=f"the texts of {Path(choice.argument).name}, {len(classes)} classes",
         source=str(Path(choice.argument).expanduser()),
-        reads=Sequences(vocab_size=require_tokens(choice.options)),
+        reads=token_sequences(choice.options),
         num_classes=len(classes),
         chance=1 / len(classes),
         num_train=len(read.train.texts),

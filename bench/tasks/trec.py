@@ -1,7 +1,8 @@
 """5,952 short questions, classified by expected answer (TREC), 6 classes.
 
 Source: Li and Roth, Learning Question Classifiers, COLING 2002: 5,452 questions for training and the 500 of TREC 10 for testing. The coarse class
-precedes the colon, as in `HUM:ind Who was Galileo ?`. The files are Latin-1. Options: `tokenizer` (bytes or bpe), `vocab_size` (of bpe).
+precedes the colon, as in `HUM:ind Who was Galileo ?`. The files are Latin-1. Options: `tokenizer` (bytes or bpe), `vocab_size` (of bpe),
+`spare_ids` (for weights pre-trained by masked_token: 1).
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from bench.spec import RequestError
 from bench.tasks import Place, Splits
 from bench.tasks._info import Sequences, TaskChoice, TaskInfo
 from bench.tasks.readers.text import Texts, TextSplits, info_with_tokens, published_splits, require_files, require_tokenizer
-from bench.tasks.readers.tokenise import BYTE_VOCAB_SIZE, TOKEN_OPTIONS
+from bench.tasks.readers.tokenise import BYTE_VOCAB_SIZE, LABELLED_OPTIONS
 
-OPTIONS = TOKEN_OPTIONS
+OPTIONS = LABELLED_OPTIONS
 CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 TRAIN_FILE, TEST_FILE = "train_5500.label", "TREC_10.label"
 FOLDERS = ("trec6", "trec")

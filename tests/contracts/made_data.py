@@ -62,6 +62,10 @@ def masked_token(folder: Path, patch: pytest.MonkeyPatch) -> Made:
     return Made(task=f"masked_token:{text(folder, patch).task}")
 
 
+def span_corruption(folder: Path, patch: pytest.MonkeyPatch) -> Made:
+    return Made(task=f"span_corruption:{text(folder, patch).task}")
+
+
 def trec(folder: Path, _patch: pytest.MonkeyPatch) -> Made:
     """Of full size: a part of a known text set is refused."""
     (folder / "trec6").mkdir()
@@ -176,6 +180,7 @@ MADE: dict[str, Maker] = {
     "listops": nothing(f"listops{FEW}"),
     "masked_token": masked_token,
     "reverse": nothing(f"reverse{FEW}"),
+    "span_corruption": span_corruption,
     "sst2": sst2,
     "text": text,
     "trec": trec,

@@ -8,11 +8,13 @@ import pandas as pd
 import pytest
 import torch
 
+from bench.measure.model import build_model
 from bench.spec import RequestError
 from bench.tasks import IGNORED, Split, load_splits, masked_token, require_data
 from bench.tasks._info import TOKEN_CLASS, Sequences, choose, info_of
 from bench.tasks.readers import masking
 from bench.tasks.readers.masking import hide_tokens
+from tests.planning.plans import planned
 
 VOCAB_SIZE = 257
 
@@ -99,6 +101,29 @@ def test_the_facts_are_those_of_the_texts_with_one_token_more(reviews: str) -> N
     assert info.chance == pytest.approx(1 / 257)
     byte_pairs = info_of("masked_token:imdb+tokenizer=bpe+vocab_size=300")
     assert (byte_pairs.reads, byte_pairs.num_classes) == (Sequences(vocab_size=301), 300)
+
+
+def shapes_of(task: str, model: str) -> dict[str, torch.Size]:
+    spec = planned(models=f"{model}+pool=mean", task=task, seq="40", params="", width="32", depth="2", heads="2").cells[0].cell.model
+    return {name: weight.shape for name, weight in build_model(spec).state_dict().items()}
+
+
+@pytest.mark.parametrize("model", ["gmlp", "vit", "transformer", "metaformer"])
+def test_a_classifier_with_the_spare_id_differs_from_the_pre_trained_model_in_its_last_layer_alone(reviews: str, model: str) -> None:
+    """In BERT's fine-tuning all weights but those are the pre-trained ones (Sec. 3.2)."""
+    task = f"{reviews}+text_column=body"
+    pre_trained, tuned = (shapes_of(text, model) for text in (f"masked_token:{task}", f"{task}+spare_ids=1"))
+    differing = {name: (shape, tuned[name]) for name, shape in pre_trained.items() if tuned[name] != shape}
+    assert pre_trained.keys() == tuned.keys()
+    assert differing == {"head.classify.weight": ((257, 32), (2, 32)), "head.classify.bias": ((257,), (2,))}
+
+
+def test_a_token_that_is_not_hidden_has_the_same_id_before_and_in_fine_tuning(reviews: str) -> None:
+    task = f"{reviews}+text_column=body+tokenizer=bpe+vocab_size=300"
+    hidden, read = (load_splits(text, num_tokens=12).train for text in (f"masked_token:{task}", f"{task}+spare_ids=1"))
+    shown = hidden.targets == IGNORED
+    assert torch.equal(hidden.inputs[shown], read.inputs[shown])
+    assert int(read.inputs.max()) < 300 == int(hidden.inputs.max())
 
 
 @pytest.mark.parametrize(

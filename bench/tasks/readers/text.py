@@ -43,9 +43,14 @@ class TextSplits:
     validation: Texts | None = None
 
 
+def token_sequences(options: Mapping[str, Any]) -> Sequences:
+    """Return what a text task reads, without learning a tokenizer."""
+    return Sequences(vocab_size=require_tokens(options) + options["spare_ids"])
+
+
 def info_with_tokens(info: TaskInfo, choice: TaskChoice) -> TaskInfo:
     """Return the facts with the requested vocabulary size, without learning a tokenizer."""
-    return dataclasses.replace(info, reads=Sequences(vocab_size=require_tokens(choice.options)))
+    return dataclasses.replace(info, reads=token_sequences(choice.options))
 
 
 def require_tokenizer(choice: TaskChoice) -> None:

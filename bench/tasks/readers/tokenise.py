@@ -20,7 +20,13 @@ PADDING = 0
 TOKENIZERS = ("bytes", "bpe")
 DEFAULT_VOCAB_SIZE = 4096
 TOKEN_OPTIONS = (Option("tokenizer", "bytes", TOKENIZERS), Option("vocab_size", DEFAULT_VOCAB_SIZE))
-"""Options of every text task; `vocab_size` is for `bpe` only."""
+"""Options of a tokenizer; `vocab_size` is for `bpe` only."""
+LABELLED_OPTIONS = (*TOKEN_OPTIONS, Option("spare_ids", 0, high=1000))
+"""Options of every text task.
+
+`spare_ids`: ids beyond those of the texts, which no text holds. With as many as a pre-training on the same texts added (`masked_token` 1,
+`span_corruption` 101) a model's embedding has the shape of the pre-trained one.
+"""
 BYTE_VOCAB_SIZE = 257
 EMPTY_TEXT = " "
 """Replaces an empty text, because an item has at least one token."""
