@@ -318,6 +318,7 @@ class Recipe:
     `schedule`: after warm-up: cosine decay to zero, constant, halved on a plateau of the validation score, a tenth after each of two steps, or
         exponential decay to a hundredth; one-cycle has a warm-up of its own (`bench.training.optimizer`).
     `optimizer`: of torch: AdamW, Adam (weight decay as part of the gradient) or SGD with Nesterov momentum 0.9.
+    `stochastic_depth`: probability that a sample skips the updates of the last block, less in earlier ones (`models.layers.dropout`).
     `ema`: decay per step of the exponential moving average of the weights, which is then scored and kept; 0 scores the weights themselves.
     `patience`: epochs without a better validation score before `plateau` halves the rate.
     `early_stop`: epochs without a better validation score before training ends; 0 never ends early.
@@ -361,6 +362,7 @@ class Recipe:
     engine: str = "eager"
     optimizer: str = "adamw"
     ema: float = 0.0
+    stochastic_depth: float = 0.0
 
     def __post_init__(self) -> None:
         require_one_of("schedule", self.schedule, SCHEDULES)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.layers.cost import Cost, N, layer_norm
@@ -30,6 +29,7 @@ from models.layers.halves import (
 )
 from models.layers.head import Head, head_cost
 from models.layers.initialise import initialise_linears
+from models.layers.residual import ResidualBlock
 from models.layers.shape import Interface, Shape, require_choices
 from models.mixers import attention
 
@@ -74,7 +74,7 @@ class Config:
         return attention.Config(seq_len=tokens, width=self.shape.width, heads=self.shape.heads, causal=True)
 
 
-class SubLayer(nn.Module):
+class SubLayer(ResidualBlock):
     """Wrap an update f in a residual and a norm.
 
     `(batch, n, width)` -> `(batch, n, width)`: norm(x + f(x)), or x + f(norm(x)) with `norm_first`. Further arguments go to f.
@@ -85,13 +85,10 @@ class SubLayer(nn.Module):
         self.update = update
         self.norm = nn.LayerNorm(config.shape.width)
         self.norm_first = config.norm_first
-        self.dropout = 0.0
 
     def forward(self, tokens: Tensor, *context: Tensor | None) -> Tensor:
         update = self.update(self.norm(tokens) if self.norm_first else tokens, *context)
-        if self.dropout:
-            update = F.dropout(update, self.dropout, self.training)
-        tokens = tokens + update
+        tokens = tokens + self.drop(update)
         return tokens if self.norm_first else self.norm(tokens)
 
 

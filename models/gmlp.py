@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from models.layers.cost import Cost, layer_norm, linear
 from models.layers.encoder import Encoder, encoder_cost, require_encoder
 from models.layers.normalisation import LayerNorm
+from models.layers.residual import ResidualBlock
 from models.layers.shape import Interface, Shape, require_choices, require_non_negative
 from models.mixers import attention, identity, spatial_gating
 
@@ -138,7 +139,7 @@ class Config:
         )
 
 
-class GatedBlock(nn.Module):
+class GatedBlock(ResidualBlock):
     """A gMLP block: x + V gate(GELU(U norm(x))) (arXiv 2105.08050, Fig. 1).
 
     `(batch, n, width)` -> `(batch, n, width)`.
@@ -153,7 +154,6 @@ class GatedBlock(nn.Module):
         self.attention = attention.build(config.attention) if config.attention else None
         self.contract = nn.Linear(config.gated_width, width)
         self.activation_after = config.activation_after
-        self.dropout = 0.0
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
         normed = self.norm(tokens)
@@ -161,9 +161,7 @@ class GatedBlock(nn.Module):
         update = self.contract(self.gating(F.gelu(self.expand(normed)), valid, *extra))
         if self.activation_after:
             update = F.gelu(update)
-        if self.dropout:
-            update = F.dropout(update, self.dropout, self.training)
-        return tokens + update
+        return tokens + self.drop(update)
 
 
 def build(config: Config) -> Encoder:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, fields
 from types import ModuleType
 from typing import Any
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models import mixers
@@ -22,6 +21,7 @@ from models.layers.encoder import Encoder, encoder_cost, require_encoder
 from models.layers.feed_forward import ACTIVATIONS, FeedForward, feed_forward_cost
 from models.layers.normalisation import NORMS
 from models.layers.options import Option, read_options, reference_config, split_choice
+from models.layers.residual import ResidualBlock
 from models.layers.shape import Interface, Shape, require_choices, require_divisible, require_non_negative, require_one_of
 from models.layers.short_convolution import CONVOLUTIONS, ShortConvolution, short_convolution
 
@@ -159,21 +159,20 @@ def _load(mixer: str) -> ModuleType:
     return importlib.import_module(f"{mixers.__name__}.{mixer}")
 
 
-class MixerBlock(nn.Module):
+class MixerBlock(ResidualBlock):
     """Mixer and feed-forward layer, each with a norm and a residual.
 
     `(batch, n, width)` -> `(batch, n, width)`.
     """
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
+        super().__init__(adds=RESIDUALS[config.residual].adds)
         width, build_norm = config.shape.width, NORMS[config.norm]
         self.norm_mixer = build_norm(width)
         self.mixer: nn.Module = config.mixer_module.build(config.mixing)
         self.norm_feed_forward = build_norm(width)
         self.feed_forward = FeedForward(width, config.shape.ffn_width, activation=config.activation)
         self.residual = RESIDUALS[config.residual]
-        self.dropout = 0.0
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
         tokens = self._sublayer(tokens, lambda x: self.mixer(x, valid), lambda x: self.norm_mixer(x, valid))
@@ -184,8 +183,7 @@ class MixerBlock(nn.Module):
         update = layer(norm(tokens) if residual.norms_input else tokens)
         if residual.norms_update:
             update = norm(update)
-        if self.dropout:
-            update = F.dropout(update, self.dropout, self.training)
+        update = self.drop(update)
         if residual.adds:
             update = tokens + update
         return norm(update) if residual.norms_sum else update

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.layers.cost import Cost, layer_norm
 from models.layers.encoder import Encoder, encoder_cost, require_encoder
 from models.layers.feed_forward import FeedForward, feed_forward_cost
+from models.layers.residual import ResidualBlock
 from models.layers.shape import Interface, Shape
 from models.mixers import attention
 
@@ -46,7 +46,7 @@ class Config:
         return attention.Config(seq_len=self.shape.seq_len, width=self.shape.width, heads=self.shape.heads)
 
 
-class PostNormBlock(nn.Module):
+class PostNormBlock(ResidualBlock):
     """A post-norm block: self-attention, then feed-forward.
 
     `(batch, n, width)` -> `(batch, n, width)`: norm(x + attention(x)), then norm(x + feed_forward(x)).
@@ -59,17 +59,10 @@ class PostNormBlock(nn.Module):
         self.norm_attention = nn.LayerNorm(width)
         self.feed_forward = FeedForward(width, config.shape.ffn_width, activation="relu")
         self.norm_feed_forward = nn.LayerNorm(width)
-        self.dropout = 0.0
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
-        update = self.attention(tokens, valid)
-        if self.dropout:
-            update = F.dropout(update, self.dropout, self.training)
-        tokens = self.norm_attention(tokens + update)
-        update = self.feed_forward(tokens)
-        if self.dropout:
-            update = F.dropout(update, self.dropout, self.training)
-        return self.norm_feed_forward(tokens + update)
+        tokens = self.norm_attention(tokens + self.drop(self.attention(tokens, valid)))
+        return self.norm_feed_forward(tokens + self.drop(self.feed_forward(tokens)))
 
 
 def build(config: Config) -> Encoder:

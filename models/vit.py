@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.layers.cost import Cost, layer_norm
 from models.layers.encoder import Encoder, encoder_cost, require_encoder
 from models.layers.feed_forward import FeedForward, feed_forward_cost
 from models.layers.normalisation import LayerNorm
+from models.layers.residual import ResidualBlock
 from models.layers.shape import Interface, Shape, require_choices
 from models.layers.stem import STEM_CONVOLUTIONS, require_stem
 from models.mixers import attention
@@ -63,7 +63,7 @@ class Config:
         return attention.Config(seq_len=self.shape.seq_len, width=self.shape.width, heads=self.shape.heads)
 
 
-class PreNormBlock(nn.Module):
+class PreNormBlock(ResidualBlock):
     """A pre-norm block: self-attention, then feed-forward.
 
     `(batch, n, width)` -> `(batch, n, width)`: x + attention(norm(x)), then x + feed_forward(norm(x)).
@@ -76,17 +76,10 @@ class PreNormBlock(nn.Module):
         self.attention = attention.build(config.attention)
         self.norm_feed_forward = nn.LayerNorm(width)
         self.feed_forward = FeedForward(width, config.shape.ffn_width, activation="gelu")
-        self.dropout = 0.0
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
-        update = self.attention(self.norm_attention(tokens), valid)
-        if self.dropout:
-            update = F.dropout(update, self.dropout, self.training)
-        tokens = tokens + update
-        update = self.feed_forward(self.norm_feed_forward(tokens))
-        if self.dropout:
-            update = F.dropout(update, self.dropout, self.training)
-        return tokens + update
+        tokens = tokens + self.drop(self.attention(self.norm_attention(tokens), valid))
+        return tokens + self.drop(self.feed_forward(self.norm_feed_forward(tokens)))
 
 
 def build(config: Config) -> Encoder:

@@ -15,7 +15,7 @@ from bench.peers import own_import
 from bench.peers.names import OUTSIDE
 from bench.spec import ModelSpec
 from models.layers.cost import Cost
-from models.layers.dropout import dropping_places
+from models.layers.dropout import dropping_places, has_stochastic_depth
 from models.layers.options import reference_config
 from models.layers.shape import num_data_tokens
 from models.metaformer import mixer_names
@@ -109,6 +109,17 @@ def dropping_places_of(model: ModelSpec) -> tuple[str, ...]:
 def _dropping_places(model: ModelSpec) -> tuple[str, ...]:
     with torch.device("meta"):
         return dropping_places(build_model(model))
+
+
+@functools.lru_cache(maxsize=256)
+def has_stochastic_depth_of(model: ModelSpec) -> bool:
+    """Return whether blocks of the model can be skipped, without making weights."""
+    return own_import.ask(model.digest, _has_stochastic_depth, model)
+
+
+def _has_stochastic_depth(model: ModelSpec) -> bool:
+    with torch.device("meta"):
+        return has_stochastic_depth(build_model(model))
 
 
 def cost_of(model: ModelSpec) -> Cost:

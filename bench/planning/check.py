@@ -11,7 +11,15 @@ import re
 from bench import catalog
 from bench.measure.engines import parse_engine, why_unsupported
 from bench.measure.kernels import masks_attention
-from bench.measure.model import can_generate, config_of, cost_of, dropping_places_of, generating_models, is_counted
+from bench.measure.model import (
+    can_generate,
+    config_of,
+    cost_of,
+    dropping_places_of,
+    generating_models,
+    has_stochastic_depth_of,
+    is_counted,
+)
 from bench.peers import own_code
 from bench.peers.names import OUTSIDE, parse_outside
 from bench.planning.recipe import check_device, check_fits, check_recipe
@@ -119,6 +127,11 @@ def check_trainable(model: ModelSpec, task: str, recipe: Recipe) -> None:
         )
     if recipe.dropout:
         _require_dropping_places(model, recipe)
+    if recipe.stochastic_depth and not has_stochastic_depth_of(model):
+        raise RequestError(
+            f"`recipe=stochastic_depth={recipe.stochastic_depth:g}`: {model.name} has no blocks that add to a residual",
+            "leave stochastic_depth out of `recipe`",
+        )
 
 
 def _require_dropping_places(model: ModelSpec, recipe: Recipe) -> None:

@@ -54,6 +54,7 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "engine": {"words": TRAINING_ENGINES},
     "optimizer": {"words": OPTIMIZERS},
     "ema": {"high": 0.999999},
+    "stochastic_depth": {"high": 0.95},
 }
 OPTIONS = tuple(Option(f.name, getattr(Recipe(), f.name), **BOUNDS.get(f.name, {})) for f in dataclasses.fields(Recipe))
 RECIPE_KEYS = ", ".join(option.name for option in OPTIONS)

@@ -29,7 +29,7 @@ from bench.training.optimizer import build_optimizer, build_plateau, learning_ra
 from bench.training.reading import Batch
 from bench.training.recorded_step import Portion, RecordedStep
 from bench.training.teacher import TrainedTeacher, distillation_loss
-from models.layers.dropout import set_dropout
+from models.layers.dropout import set_dropout, set_stochastic_depth
 
 EXPLODED = 10.0
 """Divergence limit: an epoch's mean loss over the first step's."""
@@ -170,6 +170,7 @@ class Training:
         self.model, self.data, self.recipe, self.seed, self.device = model, data, recipe, seed, device
         self.teacher, self.message_prefix = teacher, message_prefix
         set_dropout(model, recipe.dropout, recipe.dropout_at)
+        set_stochastic_depth(model, recipe.stochastic_depth)
         self.forward: Callable[..., Tensor] = torch.compile(model) if recipe.compile else model
         self.optimizer = build_optimizer(model, recipe)
         average = get_ema_multi_avg_fn(recipe.ema)

@@ -10,6 +10,9 @@ the default is `residual`:
 - attention: the attention weights, so that a query misses some keys (as in the authors' code and torch.nn.MultiheadAttention)
 - head: the input of the classifier (arXiv 1207.0580: the last hidden layer)
 
+Stochastic depth drops whole updates of single samples: their residual skips the sub-layer (arXiv 1603.09382). A module that supports it has a float
+attribute `stochastic_depth` (`models.layers.residual`).
+
 Modules of torch itself are left unchanged: the dropout of `torch.nn.GRU` lies between its layers.
 
 Imports no torch, because recipes use the names of the places.
@@ -17,7 +20,6 @@ Imports no torch, because recipes use the names of the places.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from models.layers.shape import require_one_of
@@ -47,19 +49,46 @@ def set_dropout(model: nn.Module, share: float, places: tuple[str, ...] = DEFAUL
         raise ValueError(f"dropout must be 0 for a model without dropout modules; it was requested at {absent[0]!r}")
     if absent:
         raise ValueError(f"dropout_at must be one of {', '.join(found)} for this model, not {absent[0]!r}")
-    for module in _modules_with_dropout(model):
+    for module in _modules_with("dropout", model):
         module.dropout = float(share) if _place_of(module) in places else 0.0  # type: ignore[assignment]  # torch types attributes as tensors
+
+
+def set_stochastic_depth(model: nn.Module, share: float) -> None:
+    """Set the probability that a block's updates are missing from a sample: `share` in the last block, rising linearly from the first.
+
+    Of `blocks`, the l-th of L drops `share` l / L (arXiv 1603.09382, Sec. 3, which counts what survives).
+
+    Raises ValueError if `share` is outside 0 <= share < 1, or positive for a model without such blocks.
+    """
+    if not 0.0 <= share < 1.0:
+        raise ValueError(f"stochastic_depth must be at least 0 and below 1, not {share!r}")
+    if share and not has_stochastic_depth(model):
+        raise ValueError("stochastic_depth must be 0 for a model without blocks that add to a residual")
+    blocks = _blocks_of(model)
+    for place, block in enumerate(blocks, start=1):
+        for module in _modules_with("stochastic_depth", block):
+            module.stochastic_depth = share * place / len(blocks)  # type: ignore[assignment]  # torch types attributes as tensors
+
+
+def has_stochastic_depth(model: nn.Module) -> bool:
+    """Return whether some block of `model` adds to a residual that can skip it."""
+    return any(_modules_with("stochastic_depth", block) for block in _blocks_of(model))
+
+
+def _blocks_of(model: nn.Module) -> list[nn.Module]:
+    blocks = getattr(model, "blocks", None)
+    return list(blocks.children()) if blocks is not None else []
 
 
 def dropping_places(model: nn.Module) -> tuple[str, ...]:
     """Return the places where `model` supports dropout, in the order of `DROPOUT_PLACES`."""
-    found = {_place_of(module) for module in _modules_with_dropout(model)}
+    found = {_place_of(module) for module in _modules_with("dropout", model)}
     return tuple(place for place in DROPOUT_PLACES if place in found)
 
 
-def _modules_with_dropout(model: nn.Module) -> Iterable[nn.Module]:
+def _modules_with(attribute: str, model: nn.Module) -> list[nn.Module]:
     own = (module for module in model.modules() if not type(module).__module__.startswith("torch."))
-    return [module for module in own if isinstance(getattr(module, "dropout", None), float)]
+    return [module for module in own if isinstance(getattr(module, attribute, None), float)]
 
 
 def _place_of(module: nn.Module) -> str:

@@ -25,7 +25,7 @@ CLOSE = 1e-3
 """Relative distance of losses: the recorded learning rate is rounded, and kernels may add in another order."""
 RECIPES: dict[str, dict[str, Any]] = {
     "plain": {},
-    "dropout and plateau": {"dropout": 0.2, "schedule": "plateau", "patience": 0, "epochs": 4},
+    "dropout and plateau": {"dropout": 0.2, "stochastic_depth": 0.2, "schedule": "plateau", "patience": 0, "epochs": 4},
     "augmented": {"augment": ("crop", "flip", "mixup", "cutmix"), "dropout": 0.1},
     "several batches": {"accumulate": 2, "batch_size": 4},
     "a teacher": {"teacher": "convolution", "teacher_epochs": 1},

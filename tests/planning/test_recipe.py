@@ -39,6 +39,7 @@ EVERY_KEY: dict[str, tuple[str, Any]] = {
     "engine": ("graph", "graph"),
     "optimizer": ("adam", "adam"),
     "ema": ("0.99", 0.99),
+    "stochastic_depth": ("0.2", 0.2),
 }
 
 

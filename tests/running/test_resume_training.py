@@ -30,7 +30,13 @@ CASES: dict[str, tuple[str, Recipe]] = {
     "dropout and plateau": ("vit", changed(epochs=EPOCHS, dropout=0.2, schedule="plateau", patience=0)),
     "augmented": (
         "gmlp",
-        changed(epochs=EPOCHS, augment=("crop", "flip", "randaugment", "mixup", "cutmix", "erasing"), dropout=0.1, accumulate=2),
+        changed(
+            epochs=EPOCHS,
+            augment=("crop", "flip", "randaugment", "mixup", "cutmix", "erasing"),
+            dropout=0.1,
+            stochastic_depth=0.1,
+            accumulate=2,
+        ),
     ),
     "averaged": ("gmlp", changed(epochs=EPOCHS, ema=0.9, optimizer="sgd", schedule="one-cycle")),
     "bf16": ("vit", changed(epochs=EPOCHS, precision="bf16-autocast", schedule="constant", augment=("crop", "flip"), dropout=0.1)),

@@ -59,7 +59,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ("family", "changes"),
     [
         ("gmlp", {"dropout": 0.3}),
-        ("vit", {"dropout": 0.2, "schedule": "plateau", "patience": 0, "epochs": 6}),
+        ("vit", {"dropout": 0.2, "stochastic_depth": 0.2, "schedule": "plateau", "patience": 0, "epochs": 6}),
         ("gmlp", {"augment": ("crop", "flip", "mixup", "cutmix")}),
         ("vit", {"accumulate": 2}),
         ("vit", {"teacher": "convolution", "teacher_epochs": 1, "distillation": "hard"}),

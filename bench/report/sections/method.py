@@ -127,6 +127,7 @@ def _recipes(plan: Plan) -> str:
 def recipe_text(recipe: Recipe) -> str:
     """Return a recipe in words; options that are off are omitted."""
     dropout = f"dropout {recipe.dropout:g} at {', '.join(recipe.dropout_at)}" if recipe.dropout else ""
+    skipping = f"stochastic depth up to {recipe.stochastic_depth:g}" if recipe.stochastic_depth else ""
     strength = f" (RandAugment at magnitude {recipe.magnitude})" if "randaugment" in recipe.augment else ""
     teacher = (
         f"a {recipe.teacher} teacher trained for {recipe.teacher_epochs} epochs, {recipe.distillation} distillation with "
@@ -146,7 +147,7 @@ def recipe_text(recipe: Recipe) -> str:
         f"peak learning rate {recipe.learning_rate:g}{warmup}",
         f"weight decay {recipe.weight_decay:g}, label smoothing {recipe.label_smoothing:g}, gradients clipped at {recipe.clip_norm:g}",
         f"augmentation: {', '.join(recipe.augment) or 'none'}{strength}",
-        *(part for part in (dropout, stop, teacher, averaged) if part),
+        *(part for part in (dropout, skipping, stop, teacher, averaged) if part),
         f"{recipe.precision}{', compiled' if recipe.compile else ''}{f', engine {recipe.engine}' if recipe.engine != 'eager' else ''}",
     )
     return "; ".join(parts)
