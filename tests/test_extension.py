@@ -42,7 +42,7 @@ def info(choice):
         name="noise",
         summary="random noise",
         source="made here",
-        reads=Images(channels=1, side=8),
+        reads=Images(channels=1, height=8, width=8),
         num_classes=3,
         chance=1 / 3,
         num_train=choice.options["items"],

@@ -207,7 +207,8 @@ def _layout(job: Job) -> TokenLayout:
     from bench.measure.model import num_data_tokens_of
 
     model, num_data = job.cell.model, num_data_tokens_of(job.cell.model)
-    side = math.isqrt(num_data) if isinstance(info_of(job.cell.workload.task).reads, Images) else None
+    reads = info_of(job.cell.workload.task).reads
+    side = math.isqrt(num_data) if isinstance(reads, Images) and reads.is_square else None
     return TokenLayout(seq_len=model.shape.seq_len, class_token=num_data < model.shape.seq_len, side=side)
 
 

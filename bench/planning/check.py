@@ -41,7 +41,7 @@ from bench.spec import (
     Workload,
     base_recipe,
 )
-from bench.tasks._info import choose, info_of
+from bench.tasks._info import Images, choose, info_of
 from models.layers.shape import require_one_of, require_positive
 
 SAFE_NAME = r"\w[\w.+=-]{0,150}"
@@ -124,6 +124,12 @@ def check_trainable(model: ModelSpec, task: str, recipe: Recipe) -> None:
         raise RequestError(
             f"task {task} shows each answer one token later, and {model.name} reads ahead: it would copy the answers",
             f"{blank}try {', '.join(generating_models())}",
+        )
+    reads = info_of(task).reads
+    if model.family in OUTSIDE and isinstance(reads, Images) and not reads.is_square:
+        raise RequestError(
+            f"{model.name} is from outside this repository, and reads square images; those of task {task} have {reads.size_text}",
+            "try a family of: bench list families, or one side",
         )
     if recipe.dropout:
         _require_dropping_places(model, recipe)

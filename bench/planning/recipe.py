@@ -82,9 +82,10 @@ def check_fits(recipe: Recipe, task: str) -> None:
         raise RequestError(
             f"randaugment needs images stored as bytes; the images of task {task} are not", "leave randaugment out of `recipe`"
         )
-    if recipe.teacher != NO_TEACHER and not (isinstance(reads, Images) and info_of(task).answers == CLASS):
+    if recipe.teacher != NO_TEACHER and not (isinstance(reads, Images) and reads.is_square and info_of(task).answers == CLASS):
         raise RequestError(
-            f"teacher={recipe.teacher} needs images of one class each; task {task} has none", f"write teacher={NO_TEACHER} in `recipe`"
+            f"teacher={recipe.teacher} needs square images of one class each; task {task} has none",
+            f"write teacher={NO_TEACHER} in `recipe`",
         )
 
 

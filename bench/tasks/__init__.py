@@ -43,7 +43,7 @@ Value targets use NaN instead.
 class Split:
     """Items and targets of one split.
 
-    `inputs`: images `(items, channels, side, side)`, uint8 or float32; ids `(items, tokens)`; or vectors `(items, tokens, width)`, float32.
+    `inputs`: images `(items, channels, height, width)`, uint8 or float32; ids `(items, tokens)`; or vectors `(items, tokens, width)`, float32.
     `targets`: classes `(items,)` int64; `(items, tokens)` int64 with `IGNORED`; or `(items, tokens)` float32 with NaN.
     `lengths`: number of data tokens per item, at least 1, `(items,)` int64; the rest is padding. None if no item is padded.
     """

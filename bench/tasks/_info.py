@@ -6,6 +6,7 @@ Imports no torch.
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -29,30 +30,41 @@ NAME_PATTERN = r"(?P<name>[a-z0-9_]+)(?::(?P<argument>.*?))?(?P<options>(?:\+[a-
 
 @dataclass(frozen=True, kw_only=True)
 class Images:
-    """Square images, which seq_len cuts into patches.
+    """Images, which seq_len cuts into square patches.
 
+    `height`, `width`: in pixels.
     `are_bytes`: pixels are stored as 0..255, as some augmentations require.
     """
 
     channels: int
-    side: int
+    height: int
+    width: int
     are_bytes: bool = True
+
+    @property
+    def is_square(self) -> bool:
+        return self.height == self.width
+
+    @property
+    def size_text(self) -> str:
+        return f"{self.height} px" if self.is_square else f"{self.height} x {self.width} px"
 
     def patch_side(self, seq_len: int, pool: str) -> int | None:
         """Return the patch side, in pixels, that gives `seq_len` tokens.
 
-        None if no square grid gives that number.
+        None if no grid of square patches gives that number.
         """
-        return {n: self.side // grid for n, grid in self._grids(pool).items()}.get(seq_len)
+        return self._patch_sides(pool).get(seq_len)
 
     def seq_lens(self, pool: str) -> tuple[int, ...]:
         """Return the valid sequence lengths, shortest first."""
-        return tuple(n for n in self._grids(pool) if n >= 2)
+        return tuple(n for n in self._patch_sides(pool) if n >= 2)
 
-    def _grids(self, pool: str) -> dict[int, int]:
-        """Return the patches per side by sequence length."""
-        extra = 1 - num_data_tokens(1, pool)
-        return {grid * grid + extra: grid for grid in range(1, self.side + 1) if self.side % grid == 0}
+    def _patch_sides(self, pool: str) -> dict[int, int]:
+        """Return the patch side by sequence length, shortest first."""
+        extra, largest = 1 - num_data_tokens(1, pool), math.gcd(self.height, self.width)
+        sides = (side for side in range(largest, 0, -1) if largest % side == 0)
+        return {self.height * self.width // side**2 + extra: side for side in sides}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,10 +158,11 @@ class TaskInfo:
             if patch is None:
                 lengths = [str(n) for n in reads.seq_lens(pool)]
                 raise RequestError(
-                    f"{problem} ({reads.side} px, pool {pool}); lengths that fit: {', '.join(lengths)}",
+                    f"{problem} ({reads.size_text}, pool {pool}); lengths that fit: {', '.join(lengths)}",
                     f"try `seq={','.join(lengths[1:4])}`",
                 )
-            return Interface(patch_dim=reads.channels * patch * patch, num_classes=self.num_classes, output=output)
+            rows = 0 if reads.is_square else reads.height // patch
+            return Interface(patch_dim=reads.channels * patch * patch, num_classes=self.num_classes, output=output, rows=rows)
         pool = pool if output == "class" else "none"
         tokens = num_data_tokens(seq_len, pool)
         if not reads.fits(tokens):

@@ -18,7 +18,7 @@ INFO = TaskInfo(
     name="cifar100",
     summary="60,000 colour photographs of 32 px in 100 fine classes",
     source="CIFAR-100 (Krizhevsky 2009), through torchvision",
-    reads=Images(channels=3, side=32),
+    reads=Images(channels=3, height=32, width=32),
     num_classes=100,
     chance=0.01,
     num_train=50_000,

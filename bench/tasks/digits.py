@@ -24,7 +24,7 @@ INFO = TaskInfo(
     name="digits",
     summary="1,797 handwritten digits, upsampled to 32 px",
     source="scikit-learn load_digits (UCI Optical Recognition of Handwritten Digits)",
-    reads=Images(channels=1, side=SIDE, are_bytes=False),
+    reads=Images(channels=1, height=SIDE, width=SIDE, are_bytes=False),
     num_classes=10,
     chance=0.1,
     num_train=1433,

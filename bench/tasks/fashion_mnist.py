@@ -28,7 +28,7 @@ INFO = TaskInfo(
     name="fashion_mnist",
     summary="70,000 grey pictures of clothing of 28 px in 10 classes",
     source="Fashion-MNIST (Xiao, Rasul and Vollgraf 2017), through torchvision",
-    reads=Images(channels=1, side=28),
+    reads=Images(channels=1, height=28, width=28),
     num_classes=10,
     chance=0.1,
     num_train=60_000,

@@ -5,8 +5,9 @@
 FOLDER/val, if present, is the validation split. Without FOLDER/test, FOLDER/val is the test split, and validation items are drawn from train. With
 `+split=0.25` the classes lie in FOLDER itself, as in FOLDER/cat/a.png, and a quarter of each class is drawn for testing, always the same images. The
 layout is torchvision's ImageFolder, less hidden files and folders (such as .ipynb_checkpoints). Each image is turned upright (EXIF) and converted to
-RGB of 8 bits, its shorter edge is resized to `side` pixels, and the central square is kept. Images are uint8, sorted by class and path. FOLDER is a
-path as written, not relative to the data root.
+RGB of 8 bits, its shorter edge is resized to `side` pixels, and the central square is kept. `+height=32+width=64` keeps a central rectangle of that
+size instead, of the image resized to just cover it; patches stay square. Images are uint8, sorted by class and path. FOLDER is a path as written,
+not relative to the data root.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 ARGUMENT = "FOLDER"
-OPTIONS = (Option("side", 32, low=2), Option("split", 0.0, high=0.9))
+OPTIONS = (Option("side", 32, low=2), Option("split", 0.0, high=0.9), Option("height", 0), Option("width", 0))
 HIDDEN = "."
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """Copied from torchvision.datasets.folder, because importing that would import torch."""
@@ -37,16 +38,17 @@ def info(choice: TaskChoice) -> TaskInfo:
 
     Raises RequestError if a split is missing, a class is empty, or classes differ between splits.
     """
-    side: int = choice.options["side"]
+    height, width = _size(choice)
+    reads = Images(channels=3, height=height, width=width)
     counts = _drawn_counts(choice) if choice.options["split"] else {name: _count(folder) for name, folder in _split_folders(choice).items()}
     _require_same_classes(choice, counts)
     num_items = {name: sum(of_class.values()) for name, of_class in counts.items()}
     num_classes = len(counts["train"])
     return TaskInfo(
         name=choice.text,
-        summary=f"{sum(num_items.values()):,} images in {num_classes} classes, at {side} px",
+        summary=f"{sum(num_items.values()):,} images in {num_classes} classes, at {reads.size_text}",
         source=choice.argument,
-        reads=Images(channels=3, side=side),
+        reads=reads,
         num_classes=num_classes,
         chance=1 / num_classes,
         num_train=num_items["train"],
@@ -66,9 +68,9 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
     """
     require_data(choice, place)
     if choice.options["split"]:
-        train, test = _drawn_split(choice, _read(choice, Path(choice.argument).expanduser(), choice.options["side"]))
+        train, test = _drawn_split(choice, _read(choice, Path(choice.argument).expanduser()))
         return splits_of(train, test)
-    splits = {name: _read(choice, folder, choice.options["side"]) for name, folder in _split_folders(choice).items()}
+    splits = {name: _read(choice, folder) for name, folder in _split_folders(choice).items()}
     return splits_of(splits["train"], splits["test"], splits.get("validation"))
 
 
@@ -153,19 +155,35 @@ def _require_same_classes(choice: TaskChoice, counts: Mapping[str, Mapping[str, 
         raise RequestError(f"`task={choice.text}`: {len(learned)} class found in train; at least 2 are needed", LAYOUT)
 
 
-def _read(choice: TaskChoice, folder: Path, side: int) -> Split:
+def _size(choice: TaskChoice) -> tuple[int, int]:
+    """Return height and width in pixels. Raises RequestError if one is given alone or is a single pixel."""
+    height, width, side = (choice.options[name] for name in ("height", "width", "side"))
+    if not height and not width:
+        return side, side
+    if min(height, width) < 2:
+        raise RequestError(
+            f"`task={choice.text}`: height and width go together, each of 2 pixels or more, not {height} and {width}",
+            f"write +height={height or side}+width={width or side}, or +side={side} for squares",
+        )
+    return height, width
+
+
+def _read(choice: TaskChoice, folder: Path) -> Split:
     """Read one split, sorted by class and path.
 
-    Images are `(items, 3, side, side)` uint8.
+    Images are `(items, 3, height, width)` uint8.
     """
     import torch
     from torchvision.transforms import v2
 
-    squared = v2.Compose([v2.Resize(side), v2.CenterCrop(side), v2.PILToTensor()])
+    height, width = _size(choice)
     stored = [(label, path) for label, files in enumerate(_files(folder).values()) for path in files]
-    images = torch.empty(len(stored), 3, side, side, dtype=torch.uint8)
+    images = torch.empty(len(stored), 3, height, width, dtype=torch.uint8)
     for item, (_, path) in enumerate(stored):
-        images[item] = squared(_read_image(choice, path))
+        image = _read_image(choice, path)
+        is_wide = image.width * height >= image.height * width
+        covering = [height, image.width * height // image.height] if is_wide else [image.height * width // image.width, width]
+        images[item] = v2.functional.pil_to_tensor(v2.functional.center_crop(v2.functional.resize(image, covering), [height, width]))
     return Split(inputs=images, targets=torch.tensor([label for label, _ in stored], dtype=torch.int64))
 
 

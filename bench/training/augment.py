@@ -46,7 +46,7 @@ class Augmentation:
     def before(self, images: Tensor) -> Tensor:
         """Augment raw images; keep their shape and type.
 
-        `images`: `(batch, channels, side, side)`, uint8 or float32.
+        `images`: `(batch, channels, height, width)`, uint8 or float32.
 
         Raises ValueError if RandAugment is requested for images that are not uint8.
         """
@@ -63,7 +63,7 @@ class Augmentation:
         return images
 
     def after(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Augment normalised float images `(batch, channels, side, side)` and their labels.
+        """Augment normalised float images `(batch, channels, height, width)` and their labels.
 
         `labels`: `(batch,)` int64. With mixup or cutmix they become shares, `(batch, num_classes)` float32, with rows that sum to 1. With both, one
         of the two is drawn per batch.
@@ -83,10 +83,10 @@ class Augmentation:
 
 def crop(images: Tensor) -> Tensor:
     """Pad each image by `PADDING` zeros; crop at a random offset."""
-    side = images.shape[-1]
+    height, width = images.shape[2:]
     tops, lefts = torch.randint(2 * PADDING + 1, (2, len(images))).to(images.device, non_blocking=True)
-    # every crop is a view, (batch, channels, 9, 9, side, side): one indexing operation copies the chosen ones
-    cuts = F.pad(images, (PADDING,) * 4).unfold(2, side, 1).unfold(3, side, 1)
+    # every crop is a view, (batch, channels, 9, 9, height, width): one indexing operation copies the chosen ones
+    cuts = F.pad(images, (PADDING,) * 4).unfold(2, height, 1).unfold(3, width, 1)
     return cuts[torch.arange(len(images), device=images.device), :, tops, lefts]
 
 

@@ -80,7 +80,7 @@ class Reader:
     def _normalise(self, images: Tensor) -> Tensor:
         """Normalise images by the training split's mean and spread.
 
-        Returns float32 `(batch, channels, side, side)`.
+        Returns float32 `(batch, channels, height, width)`.
         """
         scaled = images if images.is_floating_point() else images.float().div_(PIXEL_SCALE)
         if self.mean is None or self.spread is None:
@@ -122,7 +122,7 @@ def split_validation(examples: Split, fraction: float, generator: torch.Generato
 
 
 def image_size(inputs: Tensor, patch_side: int) -> tuple[int, int]:
-    """Return (channels, side) of images.
+    """Return (channels, side) of square images.
 
     Images are stored whole, `(items, channels, side, side)`, or cut into patches of `patch_side` pixels.
     """

@@ -55,6 +55,7 @@ class Interface:
     `patch_dim`: numbers in a patch.
     `vocab_size`: number of token ids.
     `num_classes`: number of logits per answer.
+    `rows`: rows of patches in an image (0: as many as columns, or a single row).
     `output`: `class`, `(batch, num_classes)`; or `tokens`, an answer at every token, `(batch, data tokens, num_classes)`, without pooling
         or class token.
 
@@ -66,10 +67,12 @@ class Interface:
     vocab_size: int = 256
     num_classes: int = 10
     output: str = "class"
+    rows: int = 0
 
     def __post_init__(self) -> None:
         require_choices(self, input=INPUTS, output=OUTPUTS)
         require_sizes(self, "patch_dim", "vocab_size", "num_classes")
+        require_non_negative("rows", self.rows)
         if self.input == "images":
             patch_of(self.patch_dim)
 

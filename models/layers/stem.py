@@ -57,7 +57,7 @@ def require_stem(stem: str, interface: Interface) -> None:
 
 
 def grid_of(data_tokens: int) -> tuple[int, int]:
-    """Return (rows, columns) of the grid that the patches fill.
+    """Return (rows, columns) of the grid that the patches fill, if nothing says it.
 
     The grid is a square if `data_tokens` is a perfect square, otherwise as close to one as full rows allow (17 patches: 1 x 17).
     `image_grid` makes one row of them instead; a stem reads patches that are cut already, so one model never uses both.
@@ -85,7 +85,7 @@ class ConvolutionStem(nn.Module):
     def __init__(self, interface: Interface, *, data_tokens: int, width: int, convolution: str) -> None:
         super().__init__()
         self.channels, self.side = patch_of(interface.patch_dim)
-        self.rows, self.columns = grid_of(data_tokens)
+        self.rows, self.columns = (interface.rows, data_tokens // interface.rows) if interface.rows else grid_of(data_tokens)
         self.convolve = STEM_CONVOLUTIONS[convolution]
         outputs = stage_channels(self.side, width)
         inputs = [self.channels, *outputs[:-1]]

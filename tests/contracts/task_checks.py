@@ -71,7 +71,7 @@ def check_counts(info: TaskInfo, splits: Splits) -> None:
 def check_inputs(info: TaskInfo, split: Split) -> None:
     inputs, reads = split.inputs, info.reads
     if isinstance(reads, Images):
-        assert inputs.shape[1:] == (reads.channels, reads.side, reads.side)
+        assert inputs.shape[1:] == (reads.channels, reads.height, reads.width)
         assert inputs.dtype in (torch.uint8, torch.float32)
     elif reads.vocab_size:
         assert inputs.ndim == 2

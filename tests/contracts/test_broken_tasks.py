@@ -54,7 +54,8 @@ def test_the_contract_catches_broken_data(fault: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "wrong"), [(IMAGES, {"num_train": 41}), (IMAGES, {"reads": Images(channels=2, side=32)}), (CLASSES, {"answers": CLASS})]
+    ("task", "wrong"),
+    [(IMAGES, {"num_train": 41}), (IMAGES, {"reads": Images(channels=2, height=32, width=32)}), (CLASSES, {"answers": CLASS})],
 )
 def test_the_contract_catches_wrong_facts(task: str, wrong: dict[str, Any]) -> None:
     with pytest.raises(AssertionError):

@@ -131,7 +131,7 @@ def test_what_cannot_be_done_to_a_tasks_data_is_refused(task: str, augment: str)
 
 @pytest.mark.parametrize("task", ["copy", "trec"])
 def test_a_teacher_of_what_is_no_image_is_refused(task: str) -> None:
-    with pytest.raises(RequestError, match="teacher=convolution needs images of one class each"):
+    with pytest.raises(RequestError, match="teacher=convolution needs square images of one class each"):
         check_fits(Recipe(teacher="convolution"), task)
 
 

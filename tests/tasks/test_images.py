@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
-from bench.spec import RequestError
+from bench.measure.model import build_model
+from bench.spec import Recipe, RequestError
 from bench.tasks import Place, Splits, images
-from bench.tasks._info import choose, info_of
+from bench.tasks._info import Images, choose, info_of
+from bench.training.data import load_training_data
+from models.layers.stem import ConvolutionStem
+from tests.planning.plans import plan_of, planned
 
 ORIENTATION = 0x0112
 """The EXIF tag."""
@@ -61,6 +67,66 @@ def test_an_image_is_resized_by_its_shorter_edge_and_its_middle_kept(folder: Pat
     assert grey.unique().tolist() == [99]
     assert first.shape == (3, 4, 4)
     assert first.flatten(1).unique(dim=1).flatten().tolist() == [7, 8, 9]
+
+
+def test_a_rectangle_is_the_middle_of_the_image_that_just_covers_it(folder: Path) -> None:
+    """Of 12 x 12 resized to 8 x 8 the middle 4 rows; of 4 x 16 the middle 8 columns."""
+    down, across = np.zeros((12, 12, 3), dtype=np.uint8), np.zeros((4, 16, 3), dtype=np.uint8)
+    down[1:11], across[:, 4:12] = (7, 8, 9), (7, 8, 9)
+    Image.fromarray(down).save(folder / "test/cat/d.png")
+    Image.fromarray(across).save(folder / "test/dog/e.png")
+    for image in load(f"images:{folder}+height=4+width=8").test.inputs:
+        assert image.shape == (3, 4, 8)
+        assert image.flatten(1).unique(dim=1).flatten().tolist() == [7, 8, 9]
+
+
+def test_a_rectangle_has_square_patches_in_rows(folder: Path) -> None:
+    task = f"images:{folder}+height=16+width=24"
+    reads = info_of(task).reads
+    assert isinstance(reads, Images)
+    # patches of 8, 4, 2 and 1 pixels: 2 x 3, 4 x 6, 8 x 12 and 16 x 24 of them
+    assert (reads.seq_lens("mean"), reads.seq_lens("cls")) == ((6, 24, 96, 384), (7, 25, 97, 385))
+    interface = info_of(task).interface(25, "cls")
+    assert (interface.patch_dim, interface.rows) == (3 * 4 * 4, 4)
+    with pytest.raises(RequestError, match=r"16 x 24 px, pool cls\); lengths that fit: 7, 25, 97, 385"):
+        info_of(task).interface(17, "cls")
+    assert info_of(f"images:{folder}").interface(17, "cls").rows == 0
+
+
+def test_a_rectangle_reaches_every_family_and_its_stem_as_it_is(folder: Path) -> None:
+    """2 x 8 patches are no 4 x 4 ones, and the stem puts them together to the image."""
+    task = f"images:{folder}+height=8+width=32"
+    plan = planned(
+        models="gmlp+pool=mean,vit+pool=mean+stem=convolution,transformer+pool=mean", task=task, seq="16", metrics="params,accuracy"
+    )
+    data = load_training_data(plan.cells[1].cell.model, task, Recipe(), seed=0)
+    whole = load(task)
+    patches = data.reader.read(whole.test).data
+    assert patches.shape == (2, 16, 48)
+    stem = build_model(plan.cells[1].cell.model).get_submodule("embedding.project")
+    assert isinstance(stem, ConvolutionStem)
+    assert whole.mean is not None
+    assert whole.spread is not None
+    torch.testing.assert_close(stem.image(patches), (whole.test.inputs / 255 - whole.mean[:, None, None]) / whole.spread[:, None, None])
+    for cell in plan.cells:
+        assert build_model(cell.cell.model)(patches).shape == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"models": "timm:vit_tiny_patch16_224", "params": "", "seq": "17"}, "reads square images"),
+        ({"models": "vit+pool=mean", "params": "250k", "seq": "16", "recipe": Recipe(teacher="convolution")}, "needs square images"),
+    ],
+)
+def test_what_needs_squares_is_refused(folder: Path, flags: dict[str, Any], said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        plan_of(task=f"images:{folder}+height=8+width=32", metrics="params,accuracy", **flags)
+
+
+@pytest.mark.parametrize("size", ["+height=8", "+width=8", "+height=1+width=8"])
+def test_a_rectangle_without_two_sides_is_refused(folder: Path, size: str) -> None:
+    assert "height and width go together" in refusal(f"images:{folder}{size}")
 
 
 def test_linked_folders_are_counted_as_they_are_read(folder: Path, tmp_path: Path) -> None:

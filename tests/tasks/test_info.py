@@ -51,7 +51,7 @@ def test_facts_that_cannot_be_known_are_refused(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_images_fit_where_a_square_grid_divides_the_side() -> None:
-    reads = Images(channels=3, side=32)
+    reads = Images(channels=3, height=32, width=32)
     assert reads.seq_lens("cls") == (2, 5, 17, 65, 257, 1025)
     assert reads.seq_lens("mean") == (4, 16, 64, 256, 1024)
     assert reads.patch_side(17, "cls") == 8

@@ -74,7 +74,7 @@ def channel_statistics(images: Tensor) -> tuple[Tensor, Tensor]:
     Both are `(channels,)` float32, and exact before they are rounded: they follow from how often each of the 256 values occurs. A constant channel
     gets standard deviation 1, so that dividing by it changes nothing.
 
-    `images`: `(items, channels, side, side)`.
+    `images`: `(items, channels, height, width)`.
     """
     import torch
 
