@@ -34,6 +34,12 @@ def causal_lengths(n: int, device: torch.device) -> Tensor:
     return torch.arange(1, n + 1, device=device)[None]
 
 
+def band_mask(n: int, reach: int, device: torch.device) -> Tensor:
+    """Allow keys at most `reach` tokens away from the query, `(n, n)`."""
+    place = torch.arange(n, device=device)
+    return (place[:, None] - place).abs() <= reach
+
+
 def reading_itself(mask: Tensor) -> Tensor:
     """Let every token read itself, so that no softmax is empty.
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from models.layers.cost import Cost, N, constant, fused_attention, linear
 from models.layers.heads import split_heads
 from models.layers.initialise import initialise_linears
-from models.layers.masking import causal_lengths, length_mask, masked_softmax, reading_itself
+from models.layers.masking import band_mask, causal_lengths, length_mask, masked_softmax, reading_itself
 from models.layers.padding import zero_padding
 from models.layers.shape import require_choices, require_divisible, require_non_negative, require_sizes
 
@@ -30,6 +30,7 @@ class Config:
     `inner_width`: width of queries, keys and values over all heads (0: `width`).
     `out_width`: width of the output (0: `width`).
     `causal`: a token reads only itself and earlier tokens.
+    `window`: a token reads only tokens at most this far away (0: all), by a mask: all n^2 scores are computed, unlike in `window_attention`.
     `scaling`: factor of the scores: `sqrt`, 1 / sqrt(head width); `none`, 1; `learned`, one factor per head that starts at the factor of
         `sqrt`.
     `mask`: `none` passes no mask unless tokens are padded. `sample` and `query` pass a mask that changes no answer, to measure its cost:
@@ -46,10 +47,11 @@ class Config:
     causal: bool = False
     scaling: str = "sqrt"
     mask: str = "none"
+    window: int = 0
 
     def __post_init__(self) -> None:
         require_sizes(self, "seq_len", "width", "heads")
-        for name in ("inner_width", "out_width"):
+        for name in ("inner_width", "out_width", "window"):
             require_non_negative(name, getattr(self, name))
         require_divisible("width" if not self.inner_width else "inner_width", self.inner, "heads", self.heads)
         require_choices(self, scaling=SCALINGS, mask=MASKS)
@@ -81,6 +83,7 @@ class SelfAttention(nn.Module):
         self.heads = config.heads
         self.causal = config.causal
         self.mask = config.mask
+        self.window = config.window
         self.scale = config.root_scale if config.scaling == "sqrt" else 1.0
         self.head_scales = nn.Parameter(torch.full((config.heads,), config.root_scale)) if config.scaling == "learned" else None
         self.qkv = nn.Linear(config.width, 3 * config.inner)
@@ -109,9 +112,8 @@ class SelfAttention(nn.Module):
         `(batch, n, width)` -> `(heads, n, n)`: the softmax of the scaled scores.
         """
         query, key, _ = split_heads(self.qkv(tokens), self.heads)
-        n = tokens.shape[1]
         scores = self._scaled(query) @ key.transpose(-2, -1) * self.scale
-        mask = length_mask(causal_lengths(n, tokens.device), n) if self.causal else None
+        mask = self._readable(tokens) if self.causal or self.window else None
         return masked_softmax(scores, mask).mean(dim=0)
 
     def _scaled(self, query: Tensor) -> Tensor:
@@ -123,16 +125,21 @@ class SelfAttention(nn.Module):
 
         It is None if the kernel needs none.
         """
-        batch, n, _ = tokens.shape
         if valid is None and self.mask == "sample":
-            valid = torch.ones(batch, n, dtype=torch.bool, device=tokens.device)
+            valid = torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device)
         keys = None if valid is None else valid[:, None, None]
-        if self.mask != "query" and (keys is None or not self.causal):
+        if self.mask != "query" and not self.window and (keys is None or not self.causal):
             return keys
-        lengths = causal_lengths(n, tokens.device) if self.causal else torch.full((1, n), n, device=tokens.device)
-        queries = length_mask(lengths, n)[0]  # (n, n): fused kernels reject masks of three dimensions
+        queries = self._readable(tokens)
         # a padded token before all valid ones would read nothing: its output is unused, but its NaN would reach the gradients
         return queries if keys is None else reading_itself(queries & keys)
+
+    def _readable(self, tokens: Tensor) -> Tensor:
+        """Return which token may read which, padding aside, `(n, n)`: fused kernels reject masks of three dimensions."""
+        n, device = tokens.shape[1], tokens.device
+        lengths = causal_lengths(n, device) if self.causal else torch.full((1, n), n, device=device)
+        queries = length_mask(lengths, n)[0]
+        return queries & band_mask(n, self.window, device) if self.window else queries
 
 
 def build(config: Config) -> SelfAttention:
@@ -146,7 +153,7 @@ def cost(config: Config) -> Cost:
     recomputes the scores in its backward.
 
     Causal attention is counted in full, as by both counters, although half of its weights are zero. A fused causal kernel may skip that
-    half and do less work than this count.
+    half and do less work than this count. With `window` all scores are computed too, and most are masked.
     """
     scales = constant(config.heads if config.scaling == "learned" else 0)
     return Cost(

@@ -56,11 +56,11 @@ def softplus(x: Tensor) -> Tensor:
     return torch.log1p(torch.exp(x))
 
 
-def reading(query: Tensor, key: Tensor, score: Score, valid: Tensor, *, causal: bool = False) -> Tensor:
-    """`(queries, keys)`: exp(score) divided by its sum over the valid keys, and with `causal` over none later than the query."""
+def reading(query: Tensor, key: Tensor, score: Score, valid: Tensor, *, causal: bool = False, window: int = 0) -> Tensor:
+    """`(queries, keys)`: exp(score) divided by its sum over the valid keys, with `causal` none later than the query, with `window` none farther."""
     rows = []
     for i, q in enumerate(query):
-        places = [j for j in range(len(key)) if valid[j] and (j <= i or not causal)]
+        places = [j for j in range(len(key)) if valid[j] and (j <= i or not causal) and (abs(i - j) <= window or not window)]
         row = torch.zeros(len(key), dtype=query.dtype)
         if places:
             exponentials = score(q, key[places]).exp()
@@ -92,13 +92,14 @@ def attention(c: Any, w: Weights, x: Tensor, valid: Tensor) -> Answer:
     query, key, value = query_key_value(c, w, x)
     fixed = (c.inner / c.heads) ** -0.5 if c.scaling == "sqrt" else 1.0
     scores = [dot(w["head_scales"][head] if c.scaling == "learned" else fixed) for head in range(c.heads)]
-    weights = torch.stack([reading(q, k, score, valid, causal=c.causal) for q, k, score in zip(query, key, scores, strict=True)])
+    allowed = {"causal": c.causal, "window": c.window}
+    weights = torch.stack([reading(q, k, score, valid, **allowed) for q, k, score in zip(query, key, scores, strict=True)])
     return dense(w, "project", mixed(weights, value)), weights
 
 
 def window_attention(c: Any, w: Weights, x: Tensor, valid: Tensor) -> Answer:
     """Attention of each block by itself (arXiv 2103.14030, Sec. 3.2, in one dimension)."""
-    whole = SimpleNamespace(inner=c.width, heads=c.heads, scaling="sqrt", causal=False)
+    whole = SimpleNamespace(inner=c.width, heads=c.heads, scaling="sqrt", causal=False, window=0)
     blocks = zip(x.split(c.window), valid.split(c.window), strict=True)
     return torch.cat([attention(whole, w, tokens, among)[0] for tokens, among in blocks]), None
 
