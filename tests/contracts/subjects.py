@@ -293,8 +293,9 @@ def _reached(mixer: str, config: Any, *, depth: int) -> Callable[[int], range]:
     """
     if mixer == "identity":
         return lambda place: range(place, place + 1)
-    if mixer == "attention" and getattr(config, "window", 0):
-        far = depth * config.window
+    window: int = getattr(config, "window", 0)
+    if mixer == "attention" and window:
+        far = depth * window
         return lambda place: range(place if config.causal else max(0, place - far), place + far + 1)
     if mixer == "window_attention":
         return lambda place: range(place // config.window * config.window, (place // config.window + 1) * config.window)
