@@ -7,9 +7,12 @@ The encoder-decoder spends about half of the FLOPs, because each token passes ha
 encoder-decoder with Bahdanau attention is linear in n except for its n^2 / 4 scores. It also learns to reverse at these
 lengths, but each step takes longer.
 
+A decoder may also be a causal gMLP, whose W mixes no token into earlier ones. In these two tasks every answer lies at a place of
+its own, so it is exact too, in the same number of passes, and one pass takes less time than the decoder's: it has no softmax.
+
 On inputs longer than the training inputs no model is exact: attention cannot use sinusoidal positions absent from training.
-The recurrent model counts with its state and loses less. Part "shorter to longer" trains on sources of 1 to 12
-symbols and tests on 16.
+The recurrent model counts with its state and loses less; W is untrained at these places, and loses more. Part "shorter to
+longer" trains on sources of 1 to 12 symbols and tests on 16.
 
 The curve y = 2 sin x + x^0.8 is a regression task. Nadaraya-Watson regression averages the observations near x; its learned
 form can choose how near. A Transformer encoder, with 57,000 parameters against none or one, learns the curve itself, which
@@ -26,6 +29,7 @@ import functools
 from bench.questions import Ablation, Arm, Asked, Finding, Grid, predict
 
 DECODER = "metaformer+mixer=attention:causal=true+positions=sinusoidal+residual=post+activation=relu"
+GMLP_DECODER = "decoder, gMLP"
 REVERSE, COPY, LONGER, COST, CURVE = "reverse", "copy", "shorter to longer", "cost against n", "curve"
 SIZED = {"depth": "2", "params": "400k"}
 TRAINING = {**SIZED, "metrics": "params,flops,accuracy", "epochs": "4", "batch": "32"}
@@ -46,6 +50,7 @@ def modes(task: str, options: str, *, encoder: bool = True) -> tuple[Arm, ...]:
         arm("encoder-decoder", "encoder_decoder", written),
         *at_once,
         arm("decoder", DECODER, written),
+        arm(GMLP_DECODER, "gmlp+causal=true", written),
         arm("recurrent, Bahdanau", "recurrent_attention", written),
     )
 
@@ -70,6 +75,7 @@ FORMS = (
     arm("encoder-decoder", "encoder_decoder"),
     arm("encoder", "transformer+pool=mean"),
     arm("decoder", DECODER),
+    arm(GMLP_DECODER, "gmlp+pool=mean+causal=true"),
     arm("recurrent, Bahdanau", "recurrent_attention"),
 )
 EXACT = "exact_accuracy"
@@ -104,9 +110,12 @@ ABLATION = Ablation(
         predict_exact(REVERSE, "recurrent, Bahdanau", "equal", "it looks up one symbol at a time"),
         predict_exact(COPY, "decoder", "equal", "the source lies in its past"),
         predict_exact(COPY, "recurrent, Bahdanau", "equal", "it looks up one symbol at a time"),
+        *(predict_exact(part, GMLP_DECODER, "equal", "every answer lies at a place of its own") for part in (REVERSE, COPY)),
+        predict(LONGER, GMLP_DECODER, "lower", "W is untrained at these places", against="decoder"),
         predict(LONGER, "recurrent, Bahdanau", "higher", "it counts by its state, not by untrained positions"),
         predict(COST, "encoder", "higher", "each token passes all blocks", by=0.5, measure="flops", seq_len=512),
         predict(COST, "recurrent, Bahdanau", "higher", "its steps run one after another", by=0.5, measure="latency_ms"),
+        predict(COST, GMLP_DECODER, "lower", "it has no softmax", against="decoder", measure="latency_ms", seq_len=512),
         predict(CURVE, "Nadaraya-Watson, learned", "higher", "the bandwidth fits the curve", measure="score"),
         predict(CURVE, "Transformer encoder", "higher", "it learns the curve itself", measure="score"),
     ),
