@@ -365,7 +365,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         require_one_of("schedule", self.schedule, SCHEDULES)
-        require_one_of("optimizer", self.optimizer, OPTIMIZERS)
+        require_one_of("optimizer", self.optimizer, tuple(OPTIMIZERS))
         require_one_of("precision", self.precision, PRECISIONS)
         require_one_of("engine", self.engine, TRAINING_ENGINES)
         for name in self.augment:
