@@ -45,7 +45,7 @@ Its model has no closed form. Such a cost says nothing about growth with n.
 BUDGET_SCOPES = ("all", "blocks")
 DEVICES = ("cpu", "cuda")
 SCHEDULES = ("cosine", "constant", "plateau", "step", "exponential", "one-cycle")
-OPTIMIZERS = ("adamw", "adam", "sgd")
+OPTIMIZERS = {"adamw": "AdamW", "adam": "Adam", "sgd": "SGD with momentum", "muon": "Muon and AdamW"}
 AUTO = "auto"
 PRECISIONS = ("fp32", "tf32", "bf16-autocast")
 GRAPH = "graph"
@@ -317,7 +317,8 @@ class Recipe:
     `validation_fraction`: share of the training data held out for validation.
     `schedule`: after warm-up: cosine decay to zero, constant, halved on a plateau of the validation score, a tenth after each of two steps, or
         exponential decay to a hundredth; one-cycle has a warm-up of its own (`bench.training.optimizer`).
-    `optimizer`: of torch: AdamW, Adam (weight decay as part of the gradient) or SGD with Nesterov momentum 0.9.
+    `optimizer`: of torch: AdamW, Adam (weight decay as part of the gradient) or SGD with Nesterov momentum 0.9; Muon for the
+        matrices of hidden layers, with AdamW for all else.
     `stochastic_depth`: probability that a sample skips the updates of the last block, less in earlier ones (`models.layers.dropout`).
     `ema`: decay per step of the exponential moving average of the weights, which is then scored and kept; 0 scores the weights themselves.
     `patience`: epochs without a better validation score before `plateau` halves the rate.
@@ -366,7 +367,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         require_one_of("schedule", self.schedule, SCHEDULES)
-        require_one_of("optimizer", self.optimizer, OPTIMIZERS)
+        require_one_of("optimizer", self.optimizer, tuple(OPTIMIZERS))
         require_one_of("precision", self.precision, PRECISIONS)
         require_one_of("engine", self.engine, TRAINING_ENGINES)
         for name in self.augment:

@@ -52,7 +52,7 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "distillation_weight": {"high": 1},
     "teacher_epochs": {"low": 1, "high": MAX_EPOCHS},
     "engine": {"words": TRAINING_ENGINES},
-    "optimizer": {"words": OPTIMIZERS},
+    "optimizer": {"words": tuple(OPTIMIZERS)},
     "ema": {"high": 0.999999},
     "stochastic_depth": {"high": 0.95},
 }
@@ -97,8 +97,10 @@ def check_device(recipe: Recipe, device: str) -> None:
         )
     if recipe.engine == GRAPH and device != "cuda":
         raise RequestError(f"engine=graph needs a CUDA device, and the device is {device}", "try `recipe=engine=eager`")
-    if recipe.engine == GRAPH and recipe.optimizer == "sgd":
-        raise RequestError("engine=graph records no steps of optimizer=sgd", "try `recipe=engine=eager`, or optimizer=adamw")
+    if recipe.engine == GRAPH and recipe.optimizer in ("sgd", "muon"):
+        raise RequestError(
+            f"engine=graph records no steps of optimizer={recipe.optimizer}", "try `recipe=engine=eager`, or optimizer=adamw"
+        )
     if recipe.compile and recipe.engine == GRAPH:
         raise RequestError(
             "compile=true runs the steps by torch.compile, so engine=graph has no effect", "leave one of them out of `recipe`"

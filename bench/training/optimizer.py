@@ -10,18 +10,22 @@ After a linear warm-up the rate
 `one-cycle` has a warm-up of its own: up from 1/25 along a cosine for 0.3 of the steps, then down to 1/250,000 (arXiv 1708.07120, with the
 numbers of torch's OneCycleLR).
 
-Sources: arXiv 1711.05101 (AdamW), 1412.6980 (Adam).
+Sources: arXiv 1711.05101 (AdamW), 1412.6980 (Adam), https://kellerjordan.github.io/posts/muon/ (Muon).
 """
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
 
 from bench.spec import Recipe
 
+Group = dict[str, Any]
 MOMENTUM = 0.9
 STEPS, STEP_FACTOR = (0.5, 0.75), 0.1
 """Shares of the steps after which `step` multiplies the rate, and by what."""
@@ -38,10 +42,51 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": free, "weight_decay": 0.0}]
     fused = not any(map(torch.is_complex, [*decayed, *free]))
     given = [group for group in groups if group["params"]] or groups[:1]
+    if recipe.optimizer == "muon":
+        hidden = {id(parameter) for parameter in decayed[1:-1] if parameter.ndim == 2}
+        matrices, others = _parted(given, lambda parameter: id(parameter) in hidden)
+        return MuonAndAdamW(matrices, others, learning_rate=recipe.learning_rate)
     if recipe.optimizer == "sgd":
         return torch.optim.SGD(given, lr=recipe.learning_rate, momentum=MOMENTUM, nesterov=True, fused=fused)
     kind: type[torch.optim.Adam] = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}[recipe.optimizer]
     return kind(given, lr=recipe.learning_rate, fused=fused)
+
+
+class MuonAndAdamW(torch.optim.Optimizer):
+    """Muon for the matrices of hidden layers; AdamW for all else: the first and the last matrix, vectors and tensors of other shapes.
+
+    The steps of Muon are scaled to the root mean square of AdamW's (arXiv 2502.16982, Sec. 2.2), so that both take one learning rate.
+    """
+
+    def __init__(self, matrices: list[Group], others: list[Group], *, learning_rate: float) -> None:
+        makers = (
+            (matrices, functools.partial(torch.optim.Muon, lr=learning_rate, adjust_lr_fn="match_rms_adamw")),
+            (others, functools.partial(torch.optim.AdamW, lr=learning_rate)),
+        )
+        self.parts: list[torch.optim.Optimizer] = [make(groups) for groups, make in makers if groups]
+        super().__init__([group for part in self.parts for group in part.param_groups], {})
+        self._share()
+
+    def _share(self) -> None:
+        """Let the parts step by this optimizer's groups and state."""
+        groups = iter(self.param_groups)
+        for part in self.parts:
+            part.param_groups, part.state = [next(groups) for _ in part.param_groups], self.state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        self._share()
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for part in self.parts:
+            part.step(closure)
+
+
+def _parted(groups: list[Group], belongs: Callable[[nn.Parameter], bool]) -> tuple[list[Group], list[Group]]:
+    """Part each group into (those that belong, the others); empty ones are left out."""
+    parts = ([{**group, "params": [one for one in group["params"] if belongs(one) is kind]} for group in groups] for kind in (True, False))
+    first, second = ([group for group in part if group["params"]] for part in parts)
+    return first, second
 
 
 def decay_groups(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:

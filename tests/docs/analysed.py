@@ -64,12 +64,12 @@ class Analysed:
 
 @dataclass(frozen=True, kw_only=True)
 class Cells:
-    """Neighbouring cells of a table's row."""
+    """Neighbouring cells of a table's row; points are named in their heading."""
 
     places: tuple[Fillable, ...]
 
     def filled(self) -> str:
-        return " | ".join(place.filled() for place in self.places)
+        return " | ".join(place.filled().replace(" points", "") for place in self.places)
 
 
 def cells(*places: Fillable) -> Cells:

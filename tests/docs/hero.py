@@ -1,4 +1,4 @@
-"""Draws README's picture as SVG without fonts, since GitHub shows it as an image; it is dark where the reader's browser is.
+"""Draws README's two pictures as SVG without fonts, since GitHub shows them as images; they are dark where the reader's browser is.
 
 python -m tests.docs.hero
 """
@@ -8,9 +8,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bench import numbers
@@ -25,14 +26,14 @@ from bench.report.charts.style import SeriesStyle, display_name, figure_style, s
 from bench.report.images import image_of, svg_file
 from tests.docs.fill import ROOT, SEQ
 
-PICTURE = ROOT / "docs" / "figures" / "hero.svg"
-PANEL = 4.7, 3.3
-"""Width and height in inches."""
-TITLE_CHARACTERS = 50
+PICTURES = ROOT / "docs" / "figures"
+WIDTH, HEIGHT, TOP = 4.3, 3.3, 0.68
+"""In inches; two stand side by side in a README, and one fits a phone."""
+TITLE_CHARACTERS = 46
 
 
-def draw_hero() -> Figure:
-    """Time over fused attention's and memory against n: gMLP at equal parameters, then all models with one shape at every n."""
+def draw_heroes() -> dict[str, Figure]:
+    """Time over fused attention's, gMLP at equal parameters and all models with one shape at every n; and memory of that shape, against n."""
     known = study(read_run(ROOT / "results" / SEQ))
     styles = series_styles(known.frame["label"])
     shape, equal = known.relative_times
@@ -40,14 +41,17 @@ def draw_hero() -> Figure:
     ratios[1:] = [dataclasses.replace(line, style=dataclasses.replace(line.style, line="--")) for line in ratios[1:]]
     rows = main_rows(scopes_of(known.frame, "peak_memory_bytes", {})[0].rows)
     memory = growth_lines(rows, MEMORY, styles, list(rows["label"]))
-    width, height = PANEL
-    figure, (left, right) = panels(2, [line.label for line in (*ratios, *memory)], width=width, height=height, across=2, top=0.68)
+    (time, (left,)), (space, (right,)) = (_panel(lines) for lines in (ratios, memory))
     fill_relative_panel(left, ratios, [bound for line in ratios for bound in (*line.y, *line.low, *line.high) if math.isfinite(bound)])
     fill_growth_panel(right, memory, MEMORY)
     label_ends(right, memory)
     for axis, title in ((left, relative_title([equal, shape], known.caveat)), (right, memory_text(rows))):
         axis.set_title(textwrap.fill(title, TITLE_CHARACTERS), pad=8)
-    return figure
+    return {"hero-time.svg": time, "hero-memory.svg": space}
+
+
+def _panel(lines: Sequence[Line]) -> tuple[Figure, list[Axes]]:
+    return panels(1, [line.label for line in lines], width=WIDTH, height=HEIGHT, top=TOP)
 
 
 def _sized_lines(times: RelativeTimes, styles: Mapping[str, SeriesStyle]) -> list[Line]:
@@ -63,11 +67,12 @@ def _sized_lines(times: RelativeTimes, styles: Mapping[str, SeriesStyle]) -> lis
     return found
 
 
-def drawn() -> bytes:
-    """The picture's file."""
+def drawn() -> dict[str, bytes]:
+    """The pictures' files, by name."""
     with figure_style(), matplotlib.rc_context({"svg.fonttype": "path"}):
-        return svg_file(image_of(draw_hero()))
+        return {name: svg_file(image_of(figure)) for name, figure in draw_heroes().items()}
 
 
 if __name__ == "__main__":
-    PICTURE.write_bytes(drawn())
+    for name, picture in drawn().items():
+        (PICTURES / name).write_bytes(picture)

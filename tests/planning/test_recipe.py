@@ -105,6 +105,7 @@ def test_zeros_may_be_written_in_any_way_and_augmentations_in_any_order() -> Non
         ("engine=graph", "cpu", "engine=graph needs a CUDA device, and the device is cpu"),
         ("compile=true,engine=graph", "cuda", "so engine=graph has no effect"),
         ("optimizer=sgd,engine=graph", "cuda", "engine=graph records no steps of optimizer=sgd"),
+        ("optimizer=muon,engine=graph", "cuda", "engine=graph records no steps of optimizer=muon"),
     ],
 )
 def test_a_recipe_that_the_device_cannot_compute_is_refused_with_a_hint(text: str, device: str, problem: str) -> None:

@@ -102,7 +102,7 @@ def test_one_cycle_is_that_of_torch(num_steps: int) -> None:
                 schedule.step()
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", [name for name in OPTIMIZERS if name != "muon"])
 def test_each_optimizer_steps_as_written_down(optimizer: str) -> None:
     """Two steps of one matrix, in plain arithmetic."""
     rate, decay, gradients = 0.1, 0.5, (2.0, -1.0)
@@ -124,3 +124,43 @@ def test_each_optimizer_steps_as_written_down(optimizer: str) -> None:
         layer.weight.grad = torch.full((1, 1), raw)
         built.step()
     assert layer.weight.item() == pytest.approx(weight, rel=1e-5)
+
+
+def three_matrices() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 6), nn.Linear(6, 4), nn.Linear(4, 3))
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+    optimizer.step()
+
+
+def test_muon_turns_hidden_matrices_by_the_nearest_orthogonal_one_and_leaves_the_rest_to_adamw() -> None:
+    recipe = Recipe(learning_rate=0.01, weight_decay=0.5, optimizer="muon")
+    turned, plain = three_matrices(), three_matrices()
+    weight = turned.get_parameter("1.weight")
+    before = weight.detach().clone()
+    step(turned, build_optimizer(turned, recipe), 1)
+    step(plain, build_optimizer(plain, Recipe(learning_rate=0.01, weight_decay=0.5)), 1)
+    for name, parameter in turned.named_parameters():
+        assert torch.equal(parameter, plain.get_parameter(name)) is (name != "1.weight")
+    left, _, right = torch.linalg.svd(weight.grad, full_matrices=False)
+    turn = (before * (1 - 0.01 * 0.5) - weight.detach()) / (0.01 * 0.2 * math.sqrt(6))
+    assert torch.linalg.svdvals(turn).sub(1).abs().max() < 0.5  # its iteration brings singular values near 1, not to it
+    assert torch.cosine_similarity(turn.flatten(), (left @ right).flatten(), dim=0) > 0.97
+
+
+def test_muon_goes_on_from_its_state() -> None:
+    recipe = Recipe(optimizer="muon")
+    whole, first, second = three_matrices(), three_matrices(), three_matrices()
+    optimizer, begun, resumed = (build_optimizer(model, recipe) for model in (whole, first, second))
+    step(whole, optimizer, 1)
+    step(whole, optimizer, 2)
+    step(first, begun, 1)
+    second.load_state_dict(first.state_dict())
+    resumed.load_state_dict(begun.state_dict())
+    step(second, resumed, 2)
+    assert all(map(torch.equal, whole.parameters(), second.parameters()))

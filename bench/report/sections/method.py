@@ -13,7 +13,7 @@ from bench.analysis.study import Study
 from bench.planning.tuning import STEPS
 from bench.report.document import Block, Bullets, Code, Paragraph, TableBlock
 from bench.report.tables import Table
-from bench.spec import MEASURED, NO_TEACHER, Plan, Recipe
+from bench.spec import MEASURED, NO_TEACHER, OPTIMIZERS, Plan, Recipe
 
 ALL_COUNTERS = "closed form, torch, fvcore"
 UNKNOWN = "not known"
@@ -25,7 +25,6 @@ TOPICS = {
     "accuracy": ("accuracy", "accuracy"),
 }
 """Topics of a report, each with its metric and value column."""
-OPTIMIZER_NAMES = {"adamw": "AdamW", "adam": "Adam", "sgd": "SGD with momentum"}
 
 
 def how_numbers_were_made(study: Study) -> tuple[Block, ...]:
@@ -143,7 +142,7 @@ def recipe_text(recipe: Recipe) -> str:
     stop = f"stopped after {recipe.early_stop} epochs without improvement" if recipe.early_stop else ""
     averaged = f"scored by an exponential moving average of the weights, decay {recipe.ema:g} per step" if recipe.ema else ""
     parts = (
-        f"{OPTIMIZER_NAMES[recipe.optimizer]}, {recipe.epochs} epochs, batch {recipe.batch_size * recipe.accumulate}",
+        f"{OPTIMIZERS[recipe.optimizer]}, {recipe.epochs} epochs, batch {recipe.batch_size * recipe.accumulate}",
         f"peak learning rate {recipe.learning_rate:g}{warmup}",
         f"weight decay {recipe.weight_decay:g}, label smoothing {recipe.label_smoothing:g}, gradients clipped at {recipe.clip_norm:g}",
         f"augmentation: {', '.join(recipe.augment) or 'none'}{strength}",
