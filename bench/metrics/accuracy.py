@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 
 REPEAT: Repeat = "seed"
 NEEDS_TASK = True
+TOP_COLUMNS = tuple(f"accuracy_top{k}" for k in range(2, 6))
 COLUMNS = (
     "accuracy",
     "accuracy_low",
     "accuracy_high",
-    "accuracy_top5",
+    *TOP_COLUMNS,
     "train_accuracy",
     "exact_accuracy",
     "exact_accuracy_low",
@@ -58,7 +59,7 @@ COLUMNS = (
     "train_engine",
     "train_precision",
 )
-MEANS = ("accuracy_top5", "train_accuracy", "train_score", "teacher_accuracy")
+MEANS = (*TOP_COLUMNS, "train_accuracy", "train_score", "teacher_accuracy")
 MEDIANS = ("train_s", "epoch_s", "train_images_per_s", "train_flops", "teacher_s", "num_epochs")
 WAYS = ("train_engine", "train_precision")
 NOT_NUMBERS = ("score_name", *WAYS)

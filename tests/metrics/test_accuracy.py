@@ -126,6 +126,11 @@ def summary(*seeds: dict[str, Any]) -> Mapping[str, Any]:
     return accuracy.summarise([small_record("accuracy", values, place) for place, values in enumerate(seeds)])
 
 
+def test_every_rank_from_two_to_five_is_a_column() -> None:
+    row = summary(*({"accuracy": 0.5, **{f"accuracy_top{k}": 0.5 + k / 20 + seed for k in range(2, 6)}} for seed in (0.0, 0.1)))
+    assert [row[f"accuracy_top{k}"] for k in range(2, 6)] == pytest.approx([0.65, 0.7, 0.75, 0.8])
+
+
 def test_values_are_summarised_as_a_score_by_name() -> None:
     row = summary(*({"score_name": "r2", "score": score} for score in (0.5, 0.6, 0.7)))
     assert (row["score"], row["score_name"], row["accuracy"], row["accuracy_top5"]) == (pytest.approx(0.6), "r2", None, None)

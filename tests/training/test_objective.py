@@ -63,6 +63,14 @@ def test_top_k_counts_by_hand() -> None:
     assert few.top == (0.5, 1.0, 1.0, 1.0, 1.0)  # beyond the number of classes everything counts
 
 
+def test_top_k_counts_what_sorting_finds_among_the_first_k() -> None:
+    generator = torch.Generator().manual_seed(0)
+    outputs, targets = torch.randn(60, 7, generator=generator), torch.randint(7, (60,), generator=generator)
+    ranks = [sorted(range(7), key=lambda k: -row[k]).index(target) for row, target in zip(outputs.tolist(), targets.tolist(), strict=True)]
+    parts = [judge(CLASS, outputs[part], targets[part]) for part in (slice(0, 50), slice(50, 60))]
+    assert join(CLASS, parts, targets).top == pytest.approx([sum(rank < k for rank in ranks) / 60 for k in range(1, 6)])
+
+
 def test_an_item_of_token_classes_scores_the_share_of_what_is_asked_of_it() -> None:
     """The first item: 1 right of 2 asked; the second: 3 of 3. Each item counts alike, whatever is asked of it."""
     answers = torch.tensor([[0, 1, 2], [0, 1, 2]])
