@@ -139,12 +139,16 @@ def training_values(job: Job, result: TrainResult) -> dict[str, Any]:
 
 
 def training_samples(result: TrainResult) -> dict[str, list[float]]:
-    """Return losses, scores and seconds by epoch."""
-    return {
+    """Return losses, scores and seconds by epoch, without what an epoch has none of (`bench.training.loop.Epoch`)."""
+    found = {
         "loss": [epoch.loss for epoch in result.epochs],
         "validation": [epoch.validation for epoch in result.epochs],
         "epoch_s": [epoch.steps_s for epoch in result.epochs],
     }
+    for name in ("train_accuracy", "validation_loss"):
+        series = [value for epoch in result.epochs if (value := getattr(epoch, name)) is not None]
+        found |= {name: series} if series else {}
+    return found
 
 
 def summarise(records: Sequence[Record]) -> dict[str, Any]:
@@ -247,8 +251,10 @@ def _sequence_scores(scores: Scores, *, is_generated: bool) -> dict[str, Any]:
 
     Generated sequences have no perplexity, because each answer follows the model's own earlier answers, not the right ones.
     """
-    exact = {} if scores.exact is None else {"exact_accuracy": scores.exact}
-    return exact if is_generated or scores.cross_entropy is None else {**exact, "cross_entropy": scores.cross_entropy}
+    if scores.exact is None:
+        return {}
+    exact = {"exact_accuracy": scores.exact}
+    return exact if is_generated or scores.loss is None else {**exact, "cross_entropy": scores.loss}
 
 
 def _perplexity(values: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:

@@ -73,7 +73,8 @@ def test_training_is_accounted_for_and_series_have_one_entry_per_epoch(measured:
     assert (values["learning_rate"], values["num_epochs"]) == (RECIPE.learning_rate, RECIPE.epochs)
     assert (values["train_engine"], values["train_precision"]) == ("eager", "fp32")
     assert {"train_s", "train_images_per_s", "validation", "train_accuracy"} <= set(values)
-    assert [len(samples[name]) for name in ("loss", "validation", "epoch_s")] == [RECIPE.epochs] * 3
+    series = ("loss", "validation", "epoch_s", "train_accuracy", "validation_loss")
+    assert [len(samples[name]) for name in series] == [RECIPE.epochs] * len(series)
     assert samples["validation"][int(values["best_epoch"]) - 1] == values["validation"]
 
 

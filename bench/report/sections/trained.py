@@ -74,13 +74,19 @@ def trained_models(
 
     `decode`: returns None for a record without data; the first record with data counts.
     """
+    for planned, trained in trainings_in_order(records, plan):
+        if found := next(filter(None, map(decode, trained)), None):
+            yield planned, trained[0].subject_id, found
+
+
+def trainings_in_order(records: Sequence[Record], plan: Plan) -> Iterator[tuple[PlannedCell, list[Record]]]:
+    """Yield cell and records by seed of each training, in plan order; cells may share one, which counts once."""
     trainings, seen = trainings_of(plan, records), set[str]()
     for planned in plan.cells:
         trained = trainings[planned.cell.cell_id]
-        found = next(filter(None, map(decode, trained)), None)
-        if found and trained[0].subject_id not in seen:
+        if trained and trained[0].subject_id not in seen:
             seen.add(trained[0].subject_id)
-            yield planned, trained[0].subject_id, found
+            yield planned, trained
 
 
 def _overview(views: Sequence[View]) -> tuple[Block, ...]:
