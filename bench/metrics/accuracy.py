@@ -17,6 +17,7 @@ from bench.metrics import Measurement, Repeat
 from bench.spec import Job, Record
 from bench.tasks._info import Images, info_of
 from bench.training.curve_fits import encode_fit
+from bench.training.pictures import encode_picture
 from bench.training.weight_maps import TokenLayout, encode_mixing
 
 if TYPE_CHECKING:
@@ -69,12 +70,13 @@ def measure(job: Job) -> Measurement:
     """Train the cell's model with the job's recipe and score it.
 
     Test items are scored once. The seed is the settings' seed plus the repeat. The record of the first seed also holds the model's token mixing
-    before and after training (`bench.training.weight_maps`), and the fit of a curve (`bench.training.curve_fits`).
+    before and after training (`bench.training.weight_maps`), the fit of a curve (`bench.training.curve_fits`) and a test image
+    (`bench.training.pictures`).
 
     Raises RequestError if the model's seq_len does not fit the task or the data are missing, ValueError if the model was built for another task or
     the job has no recipe.
     """
-    from bench.training.inspection import fit_of, mixing_of
+    from bench.training.inspection import fit_of, mixing_of, picture_of
 
     seed = job.settings.seed + job.repeat
     model, data = _prepare(job, seed)
@@ -85,6 +87,7 @@ def measure(job: Job) -> Measurement:
     assert result.test is not None
     mixing, matrices = encode_mixing(layout, {"start": start, "trained": mixing_of(model, data, layout)}) if is_first else ({}, {})
     fit = encode_fit(fit_of(model, data, curve)) if is_first and curve else {}
+    picture, pixels = encode_picture(picture_of(data)) if is_first else ({}, {})
     values = {
         **_scores(result.test, ""),
         **_scores(result.train, "train_"),
@@ -92,8 +95,9 @@ def measure(job: Job) -> Measurement:
         **training_values(job, result),
         "seed": seed,
         **mixing,
+        **picture,
     }
-    samples = {**training_samples(result), "item_scores": result.test.items.tolist(), **matrices, **fit}
+    samples = {**training_samples(result), "item_scores": result.test.items.tolist(), **matrices, **fit, **pixels}
     return Measurement(values=values, samples=samples)
 
 

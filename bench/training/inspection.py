@@ -1,4 +1,4 @@
-"""Inspect a model: token mixing, similarity of positions, and curve fits."""
+"""Inspect a model and its data: token mixing, positions, alignments, curve fits, and an image as it is read."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from torch import Tensor, nn
 from bench.tasks import IGNORED
 from bench.training.curve_fits import Fit
 from bench.training.data import TrainingData
-from bench.training.reading import Batch
+from bench.training.pictures import Picture, shrinkage
+from bench.training.reading import PIXEL_SCALE, Batch, image_size
 from bench.training.weight_maps import ALIGNMENT, POSITIONS, LayerMixing, TokenLayout, average_blocks, reduce_layer
 from models.layers.embedding import Embedding
+from models.layers.patches import fold_patches
 
 MAX_ITEMS = 64
 MAX_TOKENS = 16_384
@@ -105,6 +107,22 @@ def fit_of(model: nn.Module, data: TrainingData, curve: Callable[[NDArray[Any]],
         curve_x=tuple(curve_x.tolist()),
         curve_y=tuple(curve(curve_x).tolist()),
     )
+
+
+def picture_of(data: TrainingData) -> Picture | None:
+    """Return the first test image as it was before normalising, or stretched to 0..255 if that is unknown; None if items are no images."""
+    reader = data.reader
+    if reader.patch_side is None:
+        return None
+    channels, side = image_size(data.test.inputs, reader.patch_side)
+    patches = reader.read(data.test.select(torch.zeros(1, dtype=torch.int64))).data
+    image = fold_patches(patches.float(), channels, reader.patch_side)
+    if reader.mean is None or reader.spread is None:
+        image = (image - image.min()) / (image.max() - image.min()).clamp(min=1e-9)
+    else:
+        image = image * reader.spread[:, None, None] + reader.mean[:, None, None]
+    pixels = F.avg_pool2d(image, shrinkage(side, reader.patch_side))[0].mul(PIXEL_SCALE).round().clamp(0, PIXEL_SCALE)
+    return Picture(pixels=pixels.to(torch.uint8).cpu().numpy(), grid=side // reader.patch_side, patch_side=reader.patch_side)
 
 
 def _device_of(model: nn.Module) -> torch.device:
