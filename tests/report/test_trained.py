@@ -172,9 +172,9 @@ def test_states_stand_above_each_other_layer_by_layer() -> None:
 
 
 def test_all_heads_stand_side_by_side_in_the_first_and_the_last_layer() -> None:
-    cell = cell_of("gmlp")
+    cell, layout = cell_of("gmlp", 16), TokenLayout(seq_len=16, class_token=False, side=4)
     plan = plan_of(cell)
-    (view,) = mixing_views([record_of(cell, plan, gating(3, 4))], plan).values()
+    (view,) = mixing_views([record_of(cell, plan, gating(3, 4, layout), layout)], plan).values()
     found = panels(draw_mixing(view.mixing))
     assert [panel.get_title() for panel in found[:5]] == ["head 1", "head 2", "head 3", "head 4", ""]
     assert [panel.get_ylabel() for panel in found[::4]] == [f"{state}\nlayer {layer}" for state in ("start", "trained") for layer in (1, 3)]
@@ -183,9 +183,18 @@ def test_all_heads_stand_side_by_side_in_the_first_and_the_last_layer() -> None:
             assert np.array_equal(shown(found[4 * place + head]), view.mixing.maps[state][layer, head])
 
 
+def test_beside_a_class_token_heads_of_the_last_layer_would_be_blank_and_are_left_out() -> None:
+    (block,) = figure_blocks(shown_of("gmlp", gating(3, 4)))
+    assert [panel.get_ylabel() for panel in panels(block.figure)[8::4]] == ["trained\nlayer 1", "trained\nlayer 2"]
+    assert "Layers 1 and 2 of 3, all 4 heads" in block.caption
+    assert block.caption.endswith("or is trained, so it is left out.")
+    (block,) = figure_blocks(shown_of("gmlp", gating(1, 4)))
+    assert "Layer 1 of 1, all 4 heads" in block.caption
+
+
 def test_a_start_near_zero_has_a_scale_of_its_own_and_it_is_said() -> None:
     for scale, is_faint in ((1e-6, True), (1.0, False)):
-        (block,) = figure_blocks(shown_of("gmlp", gating(2, 2, scale=scale)))
+        (block,) = figure_blocks(shown_of("gmlp", gating(3, 2, scale=scale)))
         limits = [panel.images[0].get_clim()[1] for panel in panels(block.figure)]
         assert len(set(limits)) == 1 + is_faint
         assert np.quantile(np.abs([shown(panel) for panel in panels(block.figure)[:4]]), 0.98) < limits[0]
@@ -306,7 +315,7 @@ def test_few_layers_are_drawn_first_and_last_among_them_and_it_is_said() -> None
     assert block.table is not None
     assert len(block.table.rows) == 12
     (block,) = figure_blocks(shown_of("gmlp", gating(12, 16)))
-    assert "Layers 1 and 12 of 12, heads 1 to 12 of 16, start on" in block.caption
+    assert "Layer 1 of 12, heads 1 to 12 of 16, start on" in block.caption
 
 
 def test_titles_and_captions_say_what_the_matrices_hold() -> None:

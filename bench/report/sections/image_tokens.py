@@ -61,9 +61,8 @@ def draw_tokens(picture: Picture, *, has_class_token: bool) -> Figure:
         if token >= first:
             _draw_image(panel, picture.patches[token - first])
         else:
-            panel.set(xticks=[], yticks=[], xlim=(0, 1), ylim=(0, 1))
+            _set_frame(panel)
             panel.text(0.5, 0.5, "class", fontsize=7, color=GREY, ha="center", va="center")
-            panel.spines[:].set_visible(True)
     return figure
 
 
@@ -72,8 +71,14 @@ def _draw_image(axis: Axes, pixels: NDArray[np.uint8]) -> None:
     axis.imshow(
         pixels[0] if is_grey else pixels.transpose(1, 2, 0), cmap="gray" if is_grey else None, vmin=0, vmax=255, interpolation="none"
     )
+    _set_frame(axis)
+
+
+def _set_frame(axis: Axes) -> None:
     axis.grid(visible=False)
     axis.set(xticks=[], yticks=[])
+    axis.spines[:].set_visible(True)
+    axis.spines[:].set_linewidth(0.5)
 
 
 def _figure_block(name: str, place: str, picture: Picture, *, has_class_token: bool) -> FigureBlock:

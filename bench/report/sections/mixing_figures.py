@@ -47,7 +47,7 @@ class View:
 def draw_mixing(mixing: Mixing) -> Figure:
     """Draw matrices before and after training.
 
-    Of one head, a few layers stand side by side, evenly spaced, with the first and the last; of several, all heads of the first and the last layer.
+    Of one head, a few layers stand side by side, evenly spaced, with the first and the last; of several, all heads of the first and the last.
     """
     if mixing.kind == POSITIONS:
         return draw_heatmaps([{"position": [mixing.maps[state][0, 0] for state in STATES]}], STATES, signed=True, limit=1.0)
@@ -79,7 +79,14 @@ def starts_faint(mixing: Mixing) -> bool:
 
 def drawn_layers(mixing: Mixing) -> list[int]:
     """Return the drawn layers' places among those stored."""
-    return spaced(len(mixing.maps[STATES[0]]), MAX_LAYERS if drawn_heads(mixing) == 1 else MAX_LAYERS_OF_HEADS)
+    num = len(mixing.maps[STATES[0]])
+    return spaced(num, MAX_LAYERS) if drawn_heads(mixing) == 1 else spaced(num - leaves_out_last(mixing), MAX_LAYERS_OF_HEADS)
+
+
+def leaves_out_last(mixing: Mixing) -> bool:
+    """Return whether heads stand side by side without the last layer, which would be blank but for the class token's row."""
+    has_more = len(mixing.maps[STATES[0]]) > 1
+    return has_more and drawn_heads(mixing) > 1 and mixing.layout.class_token and _is_signed(mixing)
 
 
 def drawn_heads(mixing: Mixing) -> int:
@@ -209,7 +216,8 @@ def _caption(mixing: Mixing) -> str:
         text = f"{text} Tokens are sorted by {mixing.order}."
     if not mixing.layout.class_token:
         return text
-    return f"{text}{CLASS_TOKEN_NOTE}{UNTRAINED_ROWS_NOTE if _is_signed(mixing) else ''}."
+    untrained = f"{UNTRAINED_ROWS_NOTE}{', so it is left out' if leaves_out_last(mixing) else ''}" if _is_signed(mixing) else ""
+    return f"{text}{CLASS_TOKEN_NOTE}{untrained}."
 
 
 def _layers_text(layers: Sequence[int], mixing: Mixing) -> str:
