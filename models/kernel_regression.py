@@ -69,6 +69,8 @@ class KernelSmoothing(nn.Module):
     observed tokens.
     """
 
+    TOKEN_ORDER = "x"
+
     log_bandwidth: Tensor
 
     def __init__(self, config: Config) -> None:
@@ -88,9 +90,10 @@ class KernelSmoothing(nn.Module):
     def token_weights(self, points: Tensor) -> Tensor:
         """Return the weights, averaged over a batch without padding.
 
-        `(batch, n, channels)` -> `(1, n, n)`: the share of the value at token j in the answer at token i. Rows sum to one; queried tokens
-        have no weight.
+        `(batch, n, channels)` -> `(1, n, n)`: the share of the value at token j in the answer at token i, tokens sorted by x. Rows sum to
+        one; queried tokens have no weight.
         """
+        points = points.gather(1, points[..., :1].argsort(dim=1).expand_as(points))
         return self._weights(points, _observed(points, None)).mean(dim=0, keepdim=True)
 
     def _weights(self, points: Tensor, observed: Tensor) -> Tensor:

@@ -111,6 +111,16 @@ class RecurrentEncoder(nn.Module):
         return tokens, last
 
 
+class Alignment(nn.Module):
+    """Turn scores of source tokens into the weights that a step reads them with; both are `(batch, 1, source tokens)`.
+
+    It is a module of its own so that a hook sees the weights.
+    """
+
+    def forward(self, scores: Tensor, valid: Tensor | None) -> Tensor:
+        return masked_softmax(scores, valid)
+
+
 class RecurrentDecoder(nn.Module):
     """Decode the target by GRU cells that attend to the memory.
 
@@ -123,6 +133,7 @@ class RecurrentDecoder(nn.Module):
         width, depth = config.shape.width, config.shape.depth
         self.step = RECURRENCES[config.recurrence][1]
         self.score = AdditiveScore(width, width, width)
+        self.alignment = Alignment()
         self.layers = nn.ModuleList(nn.GRUCell(width if layer else 2 * width, width) for layer in range(depth))
         self.dropout = 0.0
 
@@ -135,7 +146,7 @@ class RecurrentDecoder(nn.Module):
         read = None if memory_valid is None else memory_valid[:, None]
         answers = []
         for place in range(tokens.shape[1]):
-            weights = masked_softmax(self.score.score(states[-1][:, None], keys), read)
+            weights = self.alignment(self.score.score(states[-1][:, None], keys), read)
             context = (weights @ memory).squeeze(1)
             inputs = torch.cat((tokens[:, place], context), dim=-1)
             states = self._advance(inputs, states, None if valid is None else valid[:, place, None])

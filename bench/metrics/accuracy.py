@@ -17,6 +17,7 @@ from bench.metrics import Measurement, Repeat
 from bench.spec import Job, Record
 from bench.tasks._info import Images, info_of
 from bench.training.curve_fits import encode_fit
+from bench.training.pictures import encode_picture
 from bench.training.weight_maps import TokenLayout, encode_mixing
 
 if TYPE_CHECKING:
@@ -29,11 +30,12 @@ if TYPE_CHECKING:
 
 REPEAT: Repeat = "seed"
 NEEDS_TASK = True
+TOP_COLUMNS = tuple(f"accuracy_top{k}" for k in range(2, 6))
 COLUMNS = (
     "accuracy",
     "accuracy_low",
     "accuracy_high",
-    "accuracy_top5",
+    *TOP_COLUMNS,
     "train_accuracy",
     "exact_accuracy",
     "exact_accuracy_low",
@@ -58,7 +60,7 @@ COLUMNS = (
     "train_engine",
     "train_precision",
 )
-MEANS = ("accuracy_top5", "train_accuracy", "train_score", "teacher_accuracy")
+MEANS = (*TOP_COLUMNS, "train_accuracy", "train_score", "teacher_accuracy")
 MEDIANS = ("train_s", "epoch_s", "train_images_per_s", "train_flops", "teacher_s", "num_epochs")
 WAYS = ("train_engine", "train_precision")
 NOT_NUMBERS = ("score_name", *WAYS)
@@ -68,12 +70,13 @@ def measure(job: Job) -> Measurement:
     """Train the cell's model with the job's recipe and score it.
 
     Test items are scored once. The seed is the settings' seed plus the repeat. The record of the first seed also holds the model's token mixing
-    before and after training (`bench.training.weight_maps`), and the fit of a curve (`bench.training.curve_fits`).
+    before and after training (`bench.training.weight_maps`), the fit of a curve (`bench.training.curve_fits`) and a test image
+    (`bench.training.pictures`).
 
     Raises RequestError if the model's seq_len does not fit the task or the data are missing, ValueError if the model was built for another task or
     the job has no recipe.
     """
-    from bench.training.inspection import fit_of, mixing_of
+    from bench.training.inspection import fit_of, mixing_of, picture_of
 
     seed = job.settings.seed + job.repeat
     model, data = _prepare(job, seed)
@@ -84,6 +87,7 @@ def measure(job: Job) -> Measurement:
     assert result.test is not None
     mixing, matrices = encode_mixing(layout, {"start": start, "trained": mixing_of(model, data, layout)}) if is_first else ({}, {})
     fit = encode_fit(fit_of(model, data, curve)) if is_first and curve else {}
+    picture, pixels = encode_picture(picture_of(data)) if is_first else ({}, {})
     values = {
         **_scores(result.test, ""),
         **_scores(result.train, "train_"),
@@ -91,8 +95,9 @@ def measure(job: Job) -> Measurement:
         **training_values(job, result),
         "seed": seed,
         **mixing,
+        **picture,
     }
-    samples = {**training_samples(result), "item_scores": result.test.items.tolist(), **matrices, **fit}
+    samples = {**training_samples(result), "item_scores": result.test.items.tolist(), **matrices, **fit, **pixels}
     return Measurement(values=values, samples=samples)
 
 
@@ -138,12 +143,16 @@ def training_values(job: Job, result: TrainResult) -> dict[str, Any]:
 
 
 def training_samples(result: TrainResult) -> dict[str, list[float]]:
-    """Return losses, scores and seconds by epoch."""
-    return {
+    """Return losses, scores and seconds by epoch, without what an epoch has none of (`bench.training.loop.Epoch`)."""
+    found = {
         "loss": [epoch.loss for epoch in result.epochs],
         "validation": [epoch.validation for epoch in result.epochs],
         "epoch_s": [epoch.steps_s for epoch in result.epochs],
     }
+    for name in ("train_accuracy", "validation_loss"):
+        series = [value for epoch in result.epochs if (value := getattr(epoch, name)) is not None]
+        found |= {name: series} if series else {}
+    return found
 
 
 def summarise(records: Sequence[Record]) -> dict[str, Any]:
@@ -247,8 +256,10 @@ def _sequence_scores(scores: Scores, *, is_generated: bool) -> dict[str, Any]:
 
     Generated sequences have no perplexity, because each answer follows the model's own earlier answers, not the right ones.
     """
-    exact = {} if scores.exact is None else {"exact_accuracy": scores.exact}
-    return exact if is_generated or scores.cross_entropy is None else {**exact, "cross_entropy": scores.cross_entropy}
+    if scores.exact is None:
+        return {}
+    exact = {"exact_accuracy": scores.exact}
+    return exact if is_generated or scores.loss is None else {**exact, "cross_entropy": scores.loss}
 
 
 def _perplexity(values: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:

@@ -31,8 +31,10 @@ from bench.report.sections import winners
 from bench.report.sections.ablation import PREDICTIONS_CAPTION, effect_blocks
 from bench.report.sections.answer import answer_sentences, question_of
 from bench.report.sections.curve_fits import fits_blocks
+from bench.report.sections.epochs import epochs_blocks
 from bench.report.sections.equal_budget import equal_budget_blocks
 from bench.report.sections.growth import growth_blocks
+from bench.report.sections.image_tokens import image_blocks
 from bench.report.sections.method import counters, how_numbers_were_made, machine_and_software, reproduction
 from bench.report.sections.pairs import pair_blocks
 from bench.report.sections.peers import peer_blocks
@@ -86,6 +88,8 @@ def _page(study: Study) -> tuple[Section, ...]:
         "How cost grows with n": growth_blocks(study),
         "Where the n² terms are": where_quadratic(study),
         "Accuracy at equal epochs, training FLOPs and time": equal_budget_blocks(study, drawn={figure.name for figure in figures}),
+        "How an image becomes tokens": image_blocks(study.records, study.plan),
+        "Training and validation, epoch by epoch": epochs_blocks(study.records, study.plan),
         "Learning-rate search": search_blocks(study),
         "Fitted curves": fits_blocks(study.records, study.plan),
         "Learned weights": weights_blocks(study.records, study.plan),

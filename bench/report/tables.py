@@ -173,7 +173,9 @@ COST = (
     *(number(f"{kind}_share", f"time in {kind}", numbers.percent) for kind in ("products", "attention", "norms", "passes")),
 )
 TRAINING = (
-    *(ACCURACY, number("accuracy_top5", "top-5", numbers.fraction), number("train_accuracy", "on training data", numbers.fraction)),
+    ACCURACY,
+    *(number(f"accuracy_top{k}", f"top-{k}", numbers.fraction) for k in range(2, 6)),
+    number("train_accuracy", "on training data", numbers.fraction),
     *(EXACT_ACCURACY, PERPLEXITY, SCORE, number("num_seeds", "seeds", numbers.whole)),
     Column(header="training time", text=lambda row: numbers.duration(1e3 * row["train_s"]), key="train_s"),
     number("train_images_per_s", "items trained/s", numbers.count),

@@ -1,4 +1,4 @@
-"""Inspect a model: token mixing, similarity of positions, and curve fits."""
+"""Inspect a model and its data: token mixing, positions, alignments, curve fits, and an image as it is read."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from bench.tasks import IGNORED
 from bench.training.curve_fits import Fit
 from bench.training.data import TrainingData
-from bench.training.weight_maps import POSITIONS, LayerMixing, TokenLayout, reduce_layer
+from bench.training.pictures import Picture, shrinkage
+from bench.training.reading import PIXEL_SCALE, Batch, image_size
+from bench.training.weight_maps import ALIGNMENT, POSITIONS, LayerMixing, TokenLayout, average_blocks, reduce_layer
 from models.layers.embedding import Embedding
+from models.layers.patches import fold_patches
 
 MAX_ITEMS = 64
 MAX_TOKENS = 16_384
@@ -34,8 +38,9 @@ def mixing_of(model: nn.Module, data: TrainingData, layout: TokenLayout) -> dict
     """Return the token mixing of a model's mixers, by kind and layer.
 
     Layers are in execution order. A mixer's kind is its file name; positions are a kind with one layer. Attention weights are means over the first
-    test items of full length. Only mixers with `token_weights` that mix the whole sequence are included; mixers of half sequences are not. Empty if
-    no item has full length or the model is longer than MAX_SEQ_LEN. Leaves the model in evaluation mode; weights and random states stay unchanged.
+    test items of full length. Only mixers with `token_weights` that mix the whole sequence are included; mixers of half sequences are not. Positions
+    are a kind with their vectors. A decoder's `alignment` is a kind with the first of those items alone. Empty if no item has full length or the
+    model is longer than MAX_SEQ_LEN. Leaves the model in evaluation mode; weights and random states stay unchanged.
     """
     lengths = data.test.lengths
     whole = torch.arange(len(data.test)) if lengths is None else (lengths >= layout.num_data_tokens).nonzero()[:, 0]
@@ -50,18 +55,28 @@ def mixing_of(model: nn.Module, data: TrainingData, layout: TokenLayout) -> dict
             return
         weights = _mean_weights(mixer.token_weights, arguments[0])
         kind = type(mixer).__module__.rpartition(".")[2]
-        found.setdefault(kind, []).append(reduce_layer(weights.cpu().numpy(), layout, measured=True))
+        found.setdefault(kind, []).append(reduce_layer(weights.cpu().numpy(), layout, order=getattr(mixer, "TOKEN_ORDER", "")))
+
+    steps: list[Tensor] = []
+
+    def keep_step(_module: nn.Module, _arguments: Any, weights: Tensor) -> None:
+        steps.append(weights[0])
 
     mixers = [module for module in model.modules() if hasattr(module, "token_weights")]
     hooks = [mixer.register_forward_pre_hook(keep) for mixer in mixers]
+    hooks += [module.register_forward_hook(keep_step) for name, module in model.named_modules() if name.rpartition(".")[2] == "alignment"]
     try:
         model.eval()
         model(batch.data.to(_device_of(model)))
     finally:
         for hook in hooks:
             hook.remove()
-    if (alike := _position_similarity(model)) is not None and len(alike) == layout.seq_len:
-        found[POSITIONS] = [reduce_layer(alike.cpu().numpy()[None], layout, measured=False)]
+    if steps:
+        found[ALIGNMENT] = [_alignment(torch.cat(steps), batch, layout)]
+    if (vectors := _position_vectors(model)) is not None and len(vectors) == layout.seq_len:
+        unit = F.normalize(vectors, dim=-1)
+        maps = average_blocks((unit @ unit.T).cpu().numpy()[None], layout)
+        found[POSITIONS] = [LayerMixing(maps=maps, vectors=vectors.cpu().numpy())]
     return {kind: tuple(layers) for kind, layers in found.items()}
 
 
@@ -94,6 +109,22 @@ def fit_of(model: nn.Module, data: TrainingData, curve: Callable[[NDArray[Any]],
     )
 
 
+def picture_of(data: TrainingData) -> Picture | None:
+    """Return the first test image as it was before normalising, or stretched to 0..255 if that is unknown; None if items are no images."""
+    reader = data.reader
+    if reader.patch_side is None:
+        return None
+    channels, side = image_size(data.test.inputs, reader.patch_side)
+    patches = reader.read(data.test.select(torch.zeros(1, dtype=torch.int64))).data
+    image = fold_patches(patches.float(), channels, reader.patch_side)
+    if reader.mean is None or reader.spread is None:
+        image = (image - image.min()) / (image.max() - image.min()).clamp(min=1e-9)
+    else:
+        image = image * reader.spread[:, None, None] + reader.mean[:, None, None]
+    pixels = F.avg_pool2d(image, shrinkage(side, reader.patch_side))[0].mul(PIXEL_SCALE).round().clamp(0, PIXEL_SCALE)
+    return Picture(pixels=pixels.to(torch.uint8).cpu().numpy(), grid=side // reader.patch_side, patch_side=reader.patch_side)
+
+
 def _device_of(model: nn.Module) -> torch.device:
     """Return the device of a model; the CPU without tensors."""
     tensor = next(itertools.chain(model.parameters(), model.buffers()), None)
@@ -114,13 +145,20 @@ def _mean_weights(token_weights: Callable[[Tensor], Tensor], tokens: Tensor) -> 
     return total / len(tokens)
 
 
-def _position_similarity(model: nn.Module) -> Tensor | None:
-    """Return the cosine similarity of position vectors, `(n, n)`.
+def _alignment(weights: Tensor, batch: Batch, layout: TokenLayout) -> LayerMixing:
+    """Return a decoder's weights, `(output steps, source tokens)`, with the ids of the first item's tokens, if it has ids."""
+    ids, targets = batch.data[0], batch.targets[0]
+    has_ids = ids.ndim == 1 and targets.ndim == 1 and not targets.is_floating_point()
+    answers = targets[-len(weights) :] if has_ids else targets[:0]
+    source, answers = (ids[: weights.shape[1]], answers) if has_ids and bool((answers != IGNORED).all()) else (ids[:0], targets[:0])
+    return LayerMixing(
+        maps=average_blocks(weights.cpu().numpy()[None], layout), source=tuple(source.tolist()), answers=tuple(answers.tolist())
+    )
 
-    None for a model without position vectors.
-    """
+
+def _position_vectors(model: nn.Module) -> Tensor | None:
+    """Return the position vectors of a model, `(n, width)`; None if it has none."""
     for module in model.modules():
         if isinstance(module, Embedding) and module.positions is not None:
-            unit = F.normalize(module.positions[0], dim=-1)
-            return unit @ unit.T
+            return module.positions[0]
     return None

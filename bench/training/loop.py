@@ -21,10 +21,11 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from bench.measure.step import autocast_of, run_backward
 from bench.progress import end_turn_if_over, tell
 from bench.spec import DIVERGED, GRAPH, NO_TEACHER, Recipe
+from bench.tasks._info import TOKEN_VALUE
 from bench.training.checkpoint import Checkpoint, random_state, restore_random_state
 from bench.training.data import TrainingData
 from bench.training.decoding import decoded_sample, score
-from bench.training.objective import Scores, loss, num_asked
+from bench.training.objective import Scores, loss, num_asked, num_right
 from bench.training.optimizer import build_optimizer, build_plateau, learning_rate_at, set_learning_rate
 from bench.training.reading import Batch
 from bench.training.recorded_step import Portion, RecordedStep
@@ -44,12 +45,17 @@ class Epoch:
     `loss`: mean over the training items.
     `validation`: validation score.
     `steps_s`: seconds of training steps, without validation.
+    `train_accuracy`: share of right answers in the epoch's batches, each as the model was when it learned the batch, with dropout and augmentation;
+        None for values. An image mixed of two counts by the larger.
+    `validation_loss`: on the validation items, without label smoothing; None if their answers are generated.
     """
 
     number: int
     loss: float
     validation: float
     steps_s: float
+    train_accuracy: float | None = None
+    validation_loss: float | None = None
 
 
 class DivergedError(RuntimeError):
@@ -180,7 +186,7 @@ class Training:
         steps = _split(torch.arange(len(data.learned)), self.items_per_step)
         self.steps_per_epoch, self.full_step = len(steps), len(steps[0])
         self.step, self.epochs = 0, list[Epoch]()
-        self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)
+        self.sums = torch.zeros(2, dtype=torch.float64, device=device)  # of losses and of right answers, over the items of the epoch
         self.first_loss = torch.zeros((), device=device)
         self.recorded = self._unrecorded()
         self.best_epoch, self.best_weights = 0, dict[str, Tensor]()
@@ -256,7 +262,7 @@ class Training:
             "best_epoch": self.best_epoch,
             "step": self.step,
             "epochs": [asdict(epoch) for epoch in self.epochs],
-            "loss_sum": self.loss_sum,
+            "sums": self.sums,
             "first_loss": self.first_loss,
             "elapsed_s": self.elapsed_s,
             "steps_s": self.steps_s,
@@ -274,12 +280,12 @@ class Training:
         self.best_weights = {name: value.to(self.device) for name, value in state["best_weights"].items()}
         self.best_epoch, self.step = state["best_epoch"], state["step"]
         self.epochs = [Epoch(**epoch) for epoch in state["epochs"]]
-        self.loss_sum, self.first_loss = state["loss_sum"].to(self.device), state["first_loss"].to(self.device)
+        self.sums, self.first_loss = state["sums"].to(self.device), state["first_loss"].to(self.device)
         self.elapsed_s, self.steps_s = state["elapsed_s"], state["steps_s"]
         self.recorded = self._unrecorded()  # what was loaded lies elsewhere
 
     def _unrecorded(self) -> RecordedStep | None:
-        return RecordedStep(self.model, self.optimizer, self.loss_sum) if self.recipe.engine == GRAPH else None
+        return RecordedStep(self.model, self.optimizer, self.sums) if self.recipe.engine == GRAPH else None
 
     def _wait(self) -> None:
         if self.device != "cpu":
@@ -334,7 +340,7 @@ class Training:
             mean_loss += self._add_gradients(portion)
         nn.utils.clip_grad_norm_(list(self.model.parameters()), self.recipe.clip_norm)
         self.optimizer.step()
-        self.loss_sum += mean_loss.double() * num_items
+        self.sums[0].add_(mean_loss.double() * num_items)
         return mean_loss
 
     def _add_gradients(self, portion: Portion) -> Tensor:
@@ -350,17 +356,26 @@ class Training:
         with autocast_of(self.recipe.precision, self.device):
             outputs = self.forward(batch.data, batch.valid)
             answers = self.teacher.answer(batch.data) if self.teacher else None
+        self.sums[1].add_(num_right(self.data.answers, outputs, batch.targets))
         own_loss = loss(self.data.answers, outputs.float(), batch.targets, label_smoothing=self.recipe.label_smoothing)
         return own_loss if answers is None else distillation_loss(own_loss, outputs.float(), answers.float(), self.recipe)
 
     def _finish_epoch(self) -> None:
-        number, mean_loss = len(self.epochs) + 1, float(self.loss_sum) / len(self.data.learned)
+        number, (mean_loss, accuracy) = len(self.epochs) + 1, (self.sums / len(self.data.learned)).tolist()
         scores = self.score(decoded_sample(self.data.held_out, self.data.generation))
         self._raise_if_diverged(number, mean_loss, scores)
         if not self.best_epoch or scores.value >= self.epochs[self.best_epoch - 1].validation:
             self.best_epoch, self.best_weights = number, copy.deepcopy(self.kept.state_dict())
-        self.epochs.append(Epoch(number=number, loss=mean_loss, validation=scores.value, steps_s=self.steps_s))
-        self.loss_sum.zero_()  # in place, for a recorded step adds to it where it lies
+        epoch = Epoch(
+            number=number,
+            loss=mean_loss,
+            validation=scores.value,
+            steps_s=self.steps_s,
+            train_accuracy=None if self.data.answers == TOKEN_VALUE else accuracy,
+            validation_loss=None if self.data.generation else scores.loss,
+        )
+        self.epochs.append(epoch)
+        self.sums.zero_()  # in place, for a recorded step adds to it where it lies
         self.steps_s = 0.0
         if self.plateau:
             self.plateau.step(scores.value)
@@ -397,7 +412,7 @@ class Training:
             return
         self._last_message_at = now
         done = self.step % self.steps_per_epoch or self.steps_per_epoch
-        mean_loss = float(self.loss_sum) / (done * self.items_per_step)
+        mean_loss = float(self.sums[0]) / (done * self.items_per_step)
         best = f", validation {self.epochs[-1].validation:.3f}" if self.epochs else ""
         left_s = (self.elapsed_s + running_s) / self.step * (self.recipe.epochs * self.steps_per_epoch - self.step)
         left = f", about {left_s:.0f} s left" if left_s >= 1 else ""

@@ -25,7 +25,7 @@ class Scores:
     `top`: `top[k - 1]` is the accuracy if the k likeliest classes count (all, if there are fewer); empty for values.
     `finite`: whether every answer is finite.
     `exact`: share of items with every answer right; None unless answers are token classes.
-    `cross_entropy`: mean over all answers, in nats; None unless answers are finite token classes.
+    `loss`: mean over all answers, as `loss` without label smoothing: cross-entropy in nats, or squared error; None unless all are finite.
     """
 
     value: float
@@ -33,7 +33,7 @@ class Scores:
     top: tuple[float, ...]
     finite: bool
     exact: float | None = None
-    cross_entropy: float | None = None
+    loss: float | None = None
 
 
 def loss(answers: str, outputs: Tensor, targets: Tensor, *, label_smoothing: float) -> Tensor:
@@ -59,13 +59,28 @@ def num_asked(answers: str, targets: Tensor) -> Tensor | int:
     return (targets != IGNORED if answers == TOKEN_CLASS else ~targets.isnan()).sum()
 
 
+def num_right(answers: str, outputs: Tensor, targets: Tensor) -> Tensor:
+    """Count the right answers of a training batch, `()`; an item of token classes counts by its share, and no value is right or wrong.
+
+    Shapes as for `loss`; a soft target stands for its likeliest class.
+    """
+    if answers == TOKEN_VALUE:
+        return outputs.new_zeros(())
+    likeliest = outputs.argmax(dim=-1)
+    if answers == CLASS:
+        return (likeliest == (targets.argmax(dim=-1) if targets.ndim == 2 else targets)).sum()
+    asked = targets != IGNORED
+    return ((likeliest == targets).sum(dim=1) / asked.sum(dim=1)).sum()
+
+
 def judge(answers: str, outputs: Tensor, targets: Tensor) -> Scores:
     """Score all items at once; shapes as for `loss`."""
     finite = bool(outputs.isfinite().all())
     if answers == TOKEN_VALUE:
         errors, asked = _squared_errors(outputs.double(), targets.double())
         items = -(errors.sum(dim=1) / asked.sum(dim=1)).cpu()
-        return Scores(value=_explained(float(errors.sum()), targets), items=items, top=(), finite=finite)
+        mean = float(errors.sum() / asked.sum()) if finite else None
+        return Scores(value=_explained(float(errors.sum()), targets), items=items, top=(), finite=finite, loss=mean)
     is_sequence = answers == TOKEN_CLASS
     if not is_sequence:
         outputs, targets = outputs[:, None], targets[:, None]
@@ -82,9 +97,7 @@ def judge(answers: str, outputs: Tensor, targets: Tensor) -> Scores:
         finite=finite,
         exact=_exact(shares[:, 0]) if is_sequence else None,
         # in double precision, because there may be millions of tokens
-        cross_entropy=float(F.cross_entropy(outputs[asked].float(), targets[asked], reduction="none").double().mean())
-        if is_sequence and finite
-        else None,
+        loss=float(F.cross_entropy(outputs[asked].float(), targets[asked], reduction="none").double().mean()) if finite else None,
     )
 
 
@@ -99,7 +112,8 @@ def join(answers: str, parts: Sequence[Scores], targets: Tensor) -> Scores:
     finite = all(part.finite for part in parts)
     if answers == TOKEN_VALUE:
         asked = (~targets.isnan()).sum(dim=1).cpu()
-        return Scores(value=_explained(float((-items * asked).sum()), targets), items=items, top=(), finite=finite)
+        value = _explained(float((-items * asked).sum()), targets)
+        return Scores(value=value, items=items, top=(), finite=finite, loss=_joined_loss(answers, parts, targets))
     accuracy = float(items.mean())
     return Scores(
         value=accuracy,
@@ -107,7 +121,7 @@ def join(answers: str, parts: Sequence[Scores], targets: Tensor) -> Scores:
         top=(accuracy, *top[1:]),
         finite=finite,
         exact=_exact(items) if answers == TOKEN_CLASS else None,
-        cross_entropy=_joined_cross_entropy(parts, targets) if answers == TOKEN_CLASS and finite else None,
+        loss=_joined_loss(answers, parts, targets),
     )
 
 
@@ -115,11 +129,11 @@ def _exact(items: Tensor) -> float:
     return float((items == 1.0).double().mean())
 
 
-def _joined_cross_entropy(parts: Sequence[Scores], targets: Tensor) -> float:
-    """Average the parts, weighted by their numbers of answers."""
-    asked = (targets != IGNORED).sum(dim=1).split([len(part.items) for part in parts])
-    sums = [part.cross_entropy * float(num.sum()) for part, num in zip(parts, asked, strict=True) if part.cross_entropy is not None]
-    return sum(sums) / float((targets != IGNORED).sum())
+def _joined_loss(answers: str, parts: Sequence[Scores], targets: Tensor) -> float | None:
+    """Average the parts, weighted by their numbers of answers; None if a part has no loss."""
+    nums = [float(num_asked(answers, part)) for part in targets.split([len(part.items) for part in parts])]
+    losses = [part.loss for part in parts if part.loss is not None]
+    return sum(one * num for one, num in zip(losses, nums, strict=True)) / sum(nums) if len(losses) == len(parts) else None
 
 
 def _explained(squared_error: float, targets: Tensor) -> float:

@@ -3,7 +3,7 @@
 A step of a short sequence is hundreds of small kernels, and starting them takes longer than running them. A replay starts them all at once.
 
 A replay repeats the recorded kernels on the recorded places in memory; no Python runs. So whatever differs between steps lies in tensors that stay
-where they are: the batches and the learning rate are copied in, and weights, optimizer state and sum of losses change in place.
+where they are: the batches and the learning rate are copied in, and weights, optimizer state and sums change in place.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ TakeStep = Callable[[Sequence[Portion]], Tensor]
 class RecordedStep:
     """A training step that is recorded when it is first taken.
 
-    Recording leaves weights, optimizer state, sum of losses and random state as they are, to the bit.
+    Recording leaves weights, optimizer state, sums and random state as they are, to the bit.
 
     Once the optimizer has loaded a state, its tensors lie elsewhere: that needs a new instance. The step itself is given each time and not
     kept, because a training and its recording that hold each other would hold the device's memory, too.
 
-    `loss_sum`: what the step adds its loss to, in place, `()`.
+    `sums`: what the step adds its loss and its right answers to, in place.
     """
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, loss_sum: Tensor) -> None:
-        self.model, self.optimizer, self.loss_sum = model, optimizer, loss_sum
-        self.learning_rate = torch.zeros((), device=loss_sum.device)  # the fused kernel reads float32
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, sums: Tensor) -> None:
+        self.model, self.optimizer, self.sums = model, optimizer, sums
+        self.learning_rate = torch.zeros((), device=sums.device)  # the fused kernel reads float32
         self._portions: Sequence[Portion] = ()
         self._replay: Replay | None = None
 
@@ -98,7 +98,7 @@ class RecordedStep:
 
     def _changed(self) -> list[Tensor]:
         states = (value for state in self.optimizer.state.values() for value in state.values())
-        return [*self._weights(), self.loss_sum, *states]
+        return [*self._weights(), self.sums, *states]
 
     @torch.no_grad()
     def _put_back(self, before: Mapping[int, Tensor]) -> None:

@@ -3,6 +3,7 @@
 Row i of a matrix holds how much of each token j reaches token i. A record holds the matrices at initialisation and for the scored weights. It also
 holds their shift invariance, computed from the full matrices: the share of a matrix that depends only on the distance between two tokens. gMLP's
 trained spatial filters look like shift-invariant convolutions (Liu et al., arXiv 2105.08050, Sec. 3 and Fig. 3); shift invariance measures this.
+Besides mixers there are two further kinds: the similarity of positions, and the alignment of a decoder's steps to source tokens.
 Imports no torch.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from bench.spec import Record
 
 Matrices = NDArray[np.floating]
 
-POSITIONS = "positions"
+POSITIONS, ALIGNMENT = "positions", "alignment"
 STATES = ("start", "trained")
 MEASURES = ("line", "grid")
 """Kinds of shift invariance: along the line, and on the grid."""
@@ -31,6 +32,12 @@ MAX_MATRICES = 64
 
 The limit applies over kinds, states, layers and heads: about 2 MB with four digits per entry.
 """
+MAX_FILTER_ENTRIES = 1 << 14
+"""Most entries of a mixer's filters in a record, but at least one matrix's."""
+MAX_TILES, FEW_TILES = 8, 4
+"""Filters per side: all of them on a grid of up to `MAX_TILES`, else `FEW_TILES`."""
+MAX_POSITIONS, MAX_CHANNELS = 64, 128
+"""Size of the stored table of position vectors, from its first entry on."""
 DIGITS = 4
 
 
@@ -62,20 +69,34 @@ class LayerMixing:
 
     `maps`: `(heads, blocks, blocks)`.
     `line`, `grid`: shift invariance of each head's full matrix, along the line and on the grid.
+    `filters`: rows of the full matrices as `row_filters` gives them; None without a grid.
+    `order`: what tokens are sorted by; empty if they are in the order of the sequence.
+    `vectors`: the first position vectors, `(positions, channels)`; None except for positions.
+    `source`, `answers`: ids of source tokens and of answers, by which an alignment is labelled; empty if there are none.
     """
 
     maps: Matrices
-    line: tuple[float | None, ...]
-    grid: tuple[float | None, ...]
+    line: tuple[float | None, ...] = ()
+    grid: tuple[float | None, ...] = ()
+    filters: Matrices | None = None
+    order: str = ""
+    vectors: Matrices | None = None
+    source: tuple[int, ...] = ()
+    answers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mixing:
-    """Stored matrices of one kind: a mixer's name, or positions.
+    """Stored matrices of one kind: a mixer's name, positions or an alignment.
 
-    `maps`: by state, the first layers and heads, `(layers, heads, blocks, blocks)`.
+    `maps`: by state, the first heads of some layers, `(layers, heads, blocks, blocks)`; of an alignment `(1, 1, output steps, source tokens)`.
+    `layers`: which layers these are, from 0.
     `shares`: shift invariance of all layers and heads, by measure (MEASURES) and state, `(num_layers, num_heads)`; NaN if undefined. Without a grid
     it holds only `line`. Positions have none, because their diagonal of ones would dominate.
+    `filters`: rows of the trained matrices as images, `(layers, heads, tiles, tiles, side, side)`; None without a grid and in older records.
+    `filter_layers`: which layers these are.
+    `vectors`: by state, the first position vectors, `(positions, channels)`; empty except for positions, and in older records.
+    `order`, `source`, `answers`: as in `LayerMixing`.
     """
 
     kind: str
@@ -83,44 +104,72 @@ class Mixing:
     num_layers: int
     num_heads: int
     maps: Mapping[str, NDArray[np.float64]]
+    layers: tuple[int, ...]
     shares: Mapping[str, Mapping[str, NDArray[np.float64]]]
+    filters: NDArray[np.float64] | None = None
+    filter_layers: tuple[int, ...] = ()
+    vectors: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    order: str = ""
+    source: tuple[int, ...] = ()
+    answers: tuple[int, ...] = ()
+
+    @property
+    def is_mixer(self) -> bool:
+        return self.kind not in (POSITIONS, ALIGNMENT)
 
     def noise(self, measure: str) -> float:
         """Return the expected shift invariance of independent noise."""
         return noise_share(self.layout.num_data_tokens, side=self.layout.side if measure == "grid" else None)
 
 
-def reduce_layer(matrices: Matrices, layout: TokenLayout, *, measured: bool) -> LayerMixing:
-    """Reduce the matrices of one layer, `(heads, n, n)`, for storage.
+def reduce_layer(matrices: Matrices, layout: TokenLayout, *, order: str = "") -> LayerMixing:
+    """Reduce the matrices of one layer of a mixer, `(heads, n, n)`, for storage.
 
     Shift invariance excludes the class token's row and column.
-
-    `measured`: whether to compute shift invariance.
     """
     first = int(layout.class_token)
-    data = matrices[:, first:, first:] if measured and layout.num_data_tokens > 1 else matrices[:0]
+    data = matrices[:, first:, first:] if layout.num_data_tokens > 1 else matrices[:0]
     return LayerMixing(
         maps=average_blocks(matrices, layout),
         line=tuple(shift_invariance(matrix) for matrix in data),
         grid=tuple(shift_invariance(matrix, side=layout.side) for matrix in data) if layout.side else (),
+        filters=row_filters(data, layout.side) if layout.side and len(data) else None,
+        order=order,
     )
+
+
+def row_filters(matrices: Matrices, side: int) -> Matrices:
+    """Lay rows of matrices on the grid of tokens, as filters: entry `side` x r + c of a row at (r, c).
+
+    `(heads, side^2, side^2)` -> `(heads, tiles, tiles, side, side)`. The tiles are tokens at evenly spaced rows and columns of the grid, with the
+    first and the last.
+    """
+    places = np.array(spaced(side, side if side <= MAX_TILES else FEW_TILES))
+    tokens = side * places[:, None] + places
+    return matrices[:, tokens].reshape(len(matrices), *tokens.shape, side, side)
+
+
+def spaced(num: int, at_most: int) -> list[int]:
+    """Return at most so many evenly spaced of the numbers below `num`, with the first and the last."""
+    return sorted({round(place) for place in np.linspace(0, num - 1, at_most)})
 
 
 def average_blocks(matrices: Matrices, layout: TokenLayout) -> Matrices:
     """Average matrices over blocks of neighbouring tokens.
 
-    `(heads, n, n)` -> `(heads, blocks, blocks)`.
+    `(heads, rows, columns)` -> `(heads, blocks, blocks)`: rows and columns are tokens from the first on, all n or some.
 
     The class token forms its own block.
     """
     if layout.block == 1:
         return matrices
     first = int(layout.class_token)
-    starts = np.array([*range(first), *range(first, layout.seq_len, layout.block)])
-    sizes = np.diff(starts, append=layout.seq_len)
-    sums = np.add.reduceat(np.add.reduceat(matrices, starts, axis=1), starts, axis=2)
-    means: Matrices = sums / (sizes[:, None] * sizes)
-    return means
+    for axis in (1, 2):
+        num = matrices.shape[axis]
+        starts = np.array([*range(first), *range(first, num, layout.block)])
+        sizes = np.diff(starts, append=num).reshape((-1, 1) if axis == 1 else (1, -1))
+        matrices = np.add.reduceat(matrices, starts, axis=axis) / sizes
+    return matrices
 
 
 def encode_mixing(
@@ -138,14 +187,35 @@ def encode_mixing(
     for kind in kinds:
         described[kind] = {}
         for state, found in states.items():
-            layers = found[kind]
-            kept = layers[:limit]  # as many layers as fit, then the first heads of each
-            maps = np.stack([layer.maps[: max(1, limit // len(kept))] for layer in kept])
-            samples[f"{kind}_{state}"] = [float(f"{entry:.{DIGITS}g}") for entry in maps.ravel().tolist()]
+            layers, first = found[kind], found[kind][0]
+            kept = _kept_layers(len(layers), len(first.maps), limit)
+            maps = np.stack([layers[layer].maps[:limit] for layer in kept])
+            samples[f"{kind}_{state}"] = _rounded(maps)
             described[kind][state] = {measure: [list(getattr(layer, measure)) for layer in layers] for measure in MEASURES}
-        described[kind] |= {"num_layers": len(layers), "num_heads": len(layers[0].maps), "shape": list(maps.shape)}
+            if first.vectors is not None:
+                vectors = first.vectors[:MAX_POSITIONS, :MAX_CHANNELS]
+                samples[f"{kind}_vectors_{state}"] = _rounded(vectors)
+                described[kind]["vectors"] = list(vectors.shape)
+        described[kind] |= {"num_layers": len(layers), "num_heads": len(first.maps), "shape": list(maps.shape), "layers": kept}
+        described[kind] |= {name: value for name in ("order", "source", "answers") if (value := getattr(first, name))}
+        # of a model with a class token, the last layer's other rows reach no answer
+        if filtered := [layer.filters for layer in layers[: len(layers) - layout.class_token] if layer.filters is not None]:
+            most = max(1, MAX_FILTER_ENTRIES // filtered[0][0].size)
+            kept = _kept_layers(len(filtered), len(filtered[0]), most)
+            filters = np.stack([filtered[layer][:most] for layer in kept])
+            samples[f"{kind}_filters"] = _rounded(filters)
+            described[kind]["filters"] = {"layers": kept, "shape": list(filters.shape)}
     place = {"seq_len": layout.seq_len, "class_token": layout.class_token, "side": layout.side}
     return {"mixing": {**place, "kinds": described}}, samples
+
+
+def _kept_layers(num_layers: int, num_heads: int, limit: int) -> list[int]:
+    """Return as many evenly spaced layers as fit with all their heads, at least one."""
+    return spaced(num_layers, max(1, limit // num_heads))
+
+
+def _rounded(entries: Matrices) -> list[float]:
+    return [float(f"{entry:.{DIGITS}g}") for entry in entries.ravel().tolist()]
 
 
 def decode_mixing(record: Record) -> tuple[Mixing, ...]:
@@ -159,14 +229,24 @@ def decode_mixing(record: Record) -> tuple[Mixing, ...]:
     layout = TokenLayout(seq_len=stored["seq_len"], class_token=stored["class_token"], side=stored["side"])
     samples, found = record.outcome.samples, []
     for kind, described in stored["kinds"].items():
+        filters, shape = described.get("filters"), described["shape"]
         shares = {name: {state: np.array(described[state][name], dtype=np.float64) for state in STATES} for name in MEASURES}
         mixing = Mixing(
             kind=kind,
             layout=layout,
             num_layers=described["num_layers"],
             num_heads=described["num_heads"],
-            maps={state: np.array(samples[f"{kind}_{state}"]).reshape(described["shape"]) for state in STATES},
+            maps={state: np.array(samples[f"{kind}_{state}"]).reshape(shape) for state in STATES},
+            layers=tuple(described.get("layers", range(shape[0]))),
             shares={name: by_state for name, by_state in shares.items() if by_state[STATES[0]].size},
+            filters=np.array(samples[f"{kind}_filters"]).reshape(filters["shape"]) if filters else None,
+            filter_layers=tuple(filters["layers"]) if filters else (),
+            vectors={state: np.array(samples[f"{kind}_vectors_{state}"]).reshape(described["vectors"]) for state in STATES}
+            if "vectors" in described
+            else {},
+            order=described.get("order", ""),
+            source=tuple(described.get("source", ())),
+            answers=tuple(described.get("answers", ())),
         )
         found.append(mixing)
     return tuple(found)

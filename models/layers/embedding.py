@@ -90,7 +90,8 @@ class Embedding(nn.Module):
 def sinusoidal_positions(seq_len: int, width: int) -> Tensor:
     """Return the table of sinusoidal positions, `(1, seq_len, width)`.
 
-    Even channels hold sines and odd channels cosines (arXiv 1706.03762, Sec. 3.5).
+    Even channels hold sines and odd channels cosines (arXiv 1706.03762, Sec. 3.5). Every two positions must differ, or a model cannot tell
+    them apart: a binary code of d channels needs 2^d >= seq_len. These codes differ at any width, because they take more than two values.
     """
     position = torch.arange(seq_len, dtype=torch.float64)[:, None]
     frequency = torch.exp(torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(10_000.0) / width))

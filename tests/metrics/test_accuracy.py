@@ -73,7 +73,8 @@ def test_training_is_accounted_for_and_series_have_one_entry_per_epoch(measured:
     assert (values["learning_rate"], values["num_epochs"]) == (RECIPE.learning_rate, RECIPE.epochs)
     assert (values["train_engine"], values["train_precision"]) == ("eager", "fp32")
     assert {"train_s", "train_images_per_s", "validation", "train_accuracy"} <= set(values)
-    assert [len(samples[name]) for name in ("loss", "validation", "epoch_s")] == [RECIPE.epochs] * 3
+    series = ("loss", "validation", "epoch_s", "train_accuracy", "validation_loss")
+    assert [len(samples[name]) for name in series] == [RECIPE.epochs] * len(series)
     assert samples["validation"][int(values["best_epoch"]) - 1] == values["validation"]
 
 
@@ -124,6 +125,11 @@ def test_a_training_that_diverges_is_an_outcome_with_the_epochs_before(monkeypat
 
 def summary(*seeds: dict[str, Any]) -> Mapping[str, Any]:
     return accuracy.summarise([small_record("accuracy", values, place) for place, values in enumerate(seeds)])
+
+
+def test_every_rank_from_two_to_five_is_a_column() -> None:
+    row = summary(*({"accuracy": 0.5, **{f"accuracy_top{k}": 0.5 + k / 20 + seed for k in range(2, 6)}} for seed in (0.0, 0.1)))
+    assert [row[f"accuracy_top{k}"] for k in range(2, 6)] == pytest.approx([0.65, 0.7, 0.75, 0.8])
 
 
 def test_values_are_summarised_as_a_score_by_name() -> None:

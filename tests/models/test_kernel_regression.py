@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import pytest
@@ -71,9 +72,24 @@ def test_the_weights_are_what_is_summed() -> None:
     weights = smoothing(model).token_weights(data)
     assert weights.shape == (1, SEQ_LEN, SEQ_LEN)
     assert torch.allclose(weights.sum(dim=-1), torch.ones(1, SEQ_LEN))
-    assert not weights[0][:, data[0, :, 2] == 1].any()
-    assert torch.allclose(weights[0] @ data[0, :, 1:2], model(data)[0], atol=1e-6)
-    assert not torch.allclose(weights[0].T @ data[0, :, 1:2], model(data)[0], atol=1e-2)
+    by_x = data[0][data[0, :, 0].argsort()]
+    assert not weights[0][:, by_x[:, 2] == 1].any()
+    answers = model(by_x[None])[0]
+    assert torch.allclose(weights[0] @ by_x[:, 1:2], answers, atol=1e-6)
+    assert not torch.allclose(weights[0].T @ by_x[:, 1:2], answers, atol=1e-2)
+
+
+def test_weights_of_tokens_in_the_order_of_x_are_a_band() -> None:
+    """Each row is the Gaussian of the distances of sorted x, so it falls to both sides of its own point."""
+    data = points(batch=1)
+    data[..., 2] = 0.0
+    weights = smoothing(build(config(bandwidth_percent=50))).token_weights(data)[0]
+    x = sorted(data[0, :, 0].tolist())
+    kernel = torch.tensor([[math.exp(-((one - other) ** 2) / (2 * 0.5**2)) for other in x] for one in x])
+    assert torch.allclose(weights, kernel / kernel.sum(dim=1, keepdim=True), atol=1e-6)
+    for row, entries in enumerate(weights):
+        assert (entries[: row + 1].diff() >= 0).all()
+        assert (entries[row:].diff() <= 0).all()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -16,9 +18,11 @@ from bench.report.charts.style import figure_style
 from bench.report.document import Block, FigureBlock, Paragraph, TableBlock
 from bench.report.images import image_of, inline_svg
 from bench.report.sections import trained
-from bench.report.sections.trained import MAX_VIEWS, draw_mixing, mixing_views, weights_blocks
+from bench.report.sections.mixing_figures import draw_mixing
+from bench.report.sections.trained import MAX_VIEWS, mixing_views, weights_blocks
 from bench.spec import Outcome, Plan, PlannedCell, Record
-from bench.training.weight_maps import LayerMixing, TokenLayout, encode_mixing, reduce_layer
+from bench.training.weight_maps import LayerMixing, TokenLayout, average_blocks, encode_mixing, reduce_layer
+from models.layers.embedding import sinusoidal_positions
 from tests.made_jobs import training_record
 from tests.report.conftest import planned_cell
 
@@ -44,17 +48,17 @@ def drawn(*shape: int, seed: int) -> NDArray[np.float64]:
     return np.random.default_rng(seed).normal(size=shape)
 
 
-def reduced(matrices: NDArray[np.float64], layout: TokenLayout, *, measured: bool = True) -> list[LayerMixing]:
-    return [reduce_layer(layer, layout, measured=measured) for layer in matrices]
+def reduced(matrices: NDArray[np.float64], layout: TokenLayout) -> list[LayerMixing]:
+    return [reduce_layer(layer, layout) for layer in matrices]
 
 
-def gating(num_layers: int = 2, num_heads: int = 1, layout: TokenLayout = LAYOUT) -> States:
+def gating(num_layers: int = 2, num_heads: int = 1, layout: TokenLayout = LAYOUT, scale: float = 1e-6) -> States:
     """Noise at the start, a convolution along the line after training."""
     n = layout.seq_len
     token = np.arange(n)
     convolution = drawn(2 * n - 1, seed=3)[token[:, None] - token + n - 1]
     trained = np.broadcast_to(convolution, (num_layers, num_heads, n, n))
-    start = 1e-6 * drawn(num_layers, num_heads, n, n, seed=1)
+    start = scale * drawn(num_layers, num_heads, n, n, seed=1)
     return {"start": {"spatial_gating": reduced(start, layout)}, "trained": {"spatial_gating": reduced(trained, layout)}}
 
 
@@ -66,7 +70,7 @@ def attention(layout: TokenLayout = LAYOUT) -> States:
         alike = drawn(1, 1, n, n, seed=seed + 5).clip(-1, 1)
         states[state] = {
             "attention": reduced(scores / scores.sum(axis=-1, keepdims=True), layout),
-            "positions": reduced(alike, layout, measured=False),
+            "positions": [LayerMixing(maps=average_blocks(alike[0], layout))],
         }
     return states
 
@@ -88,11 +92,16 @@ def section(monkeypatch: pytest.MonkeyPatch) -> tuple[Block, ...]:
     monkeypatch.setattr(trained, "MAX_VIEWS", 3)
     cells = cell_of("gmlp"), cell_of("vit")
     plan = plan_of(*cells)
-    return weights_blocks([record_of(cells[0], plan, gating()), record_of(cells[1], plan, attention())], plan)
+    return weights_blocks([record_of(cells[0], plan, gating(scale=1.0)), record_of(cells[1], plan, attention())], plan)
+
+
+def all_figures(section: tuple[Block, ...]) -> list[FigureBlock]:
+    return [block for block in section if isinstance(block, FigureBlock)]
 
 
 def figure_blocks(section: tuple[Block, ...]) -> list[FigureBlock]:
-    return [block for block in section if isinstance(block, FigureBlock)]
+    """Without filters and position vectors."""
+    return [block for block in all_figures(section) if not block.name.endswith(("-filters", "-vectors"))]
 
 
 def test_every_kind_of_every_trained_model_has_its_figure(section: tuple[Block, ...]) -> None:
@@ -154,12 +163,141 @@ def shown(axis: Axes) -> NDArray[np.float64]:
 def test_states_stand_above_each_other_layer_by_layer() -> None:
     cell = cell_of("gmlp")
     plan = plan_of(cell)
-    (view,) = mixing_views([record_of(cell, plan, gating(3, 2))], plan).values()
+    (view,) = mixing_views([record_of(cell, plan, gating(3))], plan).values()
     found = panels(draw_mixing(view.mixing))
     assert [panel.get_title() for panel in found] == ["layer 1", "layer 2", "layer 3", "", "", ""]
     assert [panel.get_ylabel() for panel in found] == ["start", "", "", "trained", "", ""]
     assert np.array_equal(shown(found[1]), view.mixing.maps["start"][1, 0])
     assert np.array_equal(shown(found[5]), view.mixing.maps["trained"][2, 0])
+
+
+def test_all_heads_stand_side_by_side_in_the_first_and_the_last_layer() -> None:
+    cell, layout = cell_of("gmlp", 16), TokenLayout(seq_len=16, class_token=False, side=4)
+    plan = plan_of(cell)
+    (view,) = mixing_views([record_of(cell, plan, gating(3, 4, layout), layout)], plan).values()
+    found = panels(draw_mixing(view.mixing))
+    assert [panel.get_title() for panel in found[:5]] == ["head 1", "head 2", "head 3", "head 4", ""]
+    assert [panel.get_ylabel() for panel in found[::4]] == [f"{state}\nlayer {layer}" for state in ("start", "trained") for layer in (1, 3)]
+    for place, (state, layer) in enumerate([("start", 0), ("start", 2), ("trained", 0), ("trained", 2)]):
+        for head in range(4):
+            assert np.array_equal(shown(found[4 * place + head]), view.mixing.maps[state][layer, head])
+
+
+def test_beside_a_class_token_heads_of_the_last_layer_would_be_blank_and_are_left_out() -> None:
+    (block,) = figure_blocks(shown_of("gmlp", gating(3, 4)))
+    assert [panel.get_ylabel() for panel in panels(block.figure)[8::4]] == ["trained\nlayer 1", "trained\nlayer 2"]
+    assert "Layers 1 and 2 of 3, all 4 heads" in block.caption
+    assert block.caption.endswith("or is trained, so it is left out.")
+    (block,) = figure_blocks(shown_of("gmlp", gating(1, 4)))
+    assert "Layer 1 of 1, all 4 heads" in block.caption
+
+
+def test_a_start_near_zero_has_a_scale_of_its_own_and_it_is_said() -> None:
+    for scale, is_faint in ((1e-6, True), (1.0, False)):
+        (block,) = figure_blocks(shown_of("gmlp", gating(3, 2, scale=scale)))
+        limits = [panel.images[0].get_clim()[1] for panel in panels(block.figure)]
+        assert len(set(limits)) == 1 + is_faint
+        assert np.quantile(np.abs([shown(panel) for panel in panels(block.figure)[:4]]), 0.98) < limits[0]
+        assert (limits[0] < 1e-5) is is_faint
+        assert ("start on a colour scale of its own, because W starts near zero" in block.caption) is is_faint
+
+
+def test_rows_of_gmlp_lie_on_the_grid_of_patches_as_small_panels() -> None:
+    states = gating(3, 1)
+    matrix = 0.0 + states["trained"]["spatial_gating"][1].maps[0]
+    (block,) = [block for block in all_figures(shown_of("gmlp", states)) if block.name.endswith("-filters")]
+    first, second = panels(block.figure)
+    assert (first.get_title(), second.get_title()) == ("layer 1", "layer 2")
+    drawn_entries = shown(second)
+    assert drawn_entries.shape == (19, 19)
+    for token in range(16):
+        for other in range(16):
+            place = 5 * (token // 4) + other // 4, 5 * (token % 4) + other % 4
+            assert drawn_entries[place] == pytest.approx(matrix[1 + token, 1 + other], rel=1e-3)
+    assert np.isnan(drawn_entries[4::5]).all()
+    assert np.isnan(drawn_entries).sum() == 19**2 - 16**2
+    assert "Layers 1 and 2 of 3, trained: a small panel for each patch" in block.caption
+
+
+def test_the_filters_title_counts_the_weight_at_a_patch_and_its_neighbours() -> None:
+    """On a 4 x 4 grid (2 + 3 + 3 + 2)^2 = 100 of 256 pairs are neighbours."""
+    layout = TokenLayout(seq_len=16, class_token=False, side=4)
+    place = np.arange(16)
+    far = np.maximum(abs(place[:, None] // 4 - place // 4), abs(place[:, None] % 4 - place % 4))
+    weights = np.where(far <= 1, -3.0, 1.0)[None, None]
+    states = {state: {"spatial_gating": reduced(weights, layout)} for state in ("start", "trained")}
+    (block,) = [block for block in all_figures(shown_of("gmlp", states, layout)) if block.name.endswith("-filters")]
+    assert block.title.endswith(f"{100 * 300 / 456:.1f} % of the weight lies on a patch and its neighbours, 39.1 % if spread evenly")
+
+
+def positions_of(vectors: Mapping[str, NDArray[np.float64]]) -> States:
+    return {state: {"positions": [LayerMixing(maps=(found @ found.T)[None], vectors=found)]} for state, found in vectors.items()}
+
+
+def test_fixed_positions_are_a_table_and_waves() -> None:
+    vectors = sinusoidal_positions(17, 32)[0].numpy().astype(float)
+    _, block = all_figures(shown_of("transformer", positions_of({"start": vectors, "trained": vectors})))
+    (table,) = [axis for axis in block.figure.axes if axis.images and axis.get_xlabel() == "channel"]
+    assert shown(table) == pytest.approx(vectors, rel=1e-3)
+    (waves,) = [axis for axis in block.figure.axes if axis.get_ylabel() == "value"]
+    lines = {str(line.get_gid()): line for line in waves.lines if str(line.get_gid()).startswith("series-")}
+    assert len(lines) == 4
+    for line, channel in zip(lines.values(), (2, 4, 6, 8), strict=True):
+        expected = [math.sin(place / 10_000 ** (channel / 32)) for place in range(17)]
+        assert np.asarray(line.get_ydata(), dtype=float) == pytest.approx(expected, abs=1e-3)
+    assert [text.get_text() for text in waves.texts] == ["channel 2", "channel 4", "channel 6", "channel 8"]
+    nearest = min(math.dist(one, other) for one, other in itertools.combinations(vectors.tolist(), 2))
+    assert block.title.endswith(f"the nearest two are {nearest:.2g} apart")
+
+
+def test_learned_positions_are_tables_before_and_after_training() -> None:
+    vectors = {"start": drawn(17, 8, seed=1), "trained": drawn(17, 8, seed=2)}
+    _, block = all_figures(shown_of("vit", positions_of(vectors)))
+    for panel, state in zip(panels(block.figure)[:2], ("start", "trained"), strict=True):
+        assert panel.get_title() == state
+        assert shown(panel) == pytest.approx(vectors[state], rel=1e-3)
+
+
+def aligned(source: tuple[int, ...] = (), answers: tuple[int, ...] = ()) -> States:
+    """Even at the start; each step reads its mirror image after training."""
+    weights = {"start": np.full((1, 4, 4), 0.25), "trained": np.eye(4)[None, ::-1]}
+    return {state: {"alignment": [LayerMixing(maps=maps, source=source, answers=answers)]} for state, maps in weights.items()}
+
+
+def test_an_alignment_is_drawn_before_and_after_training_with_its_symbols() -> None:
+    layout = TokenLayout(seq_len=8, class_token=False)
+    (block,) = shown_of("recurrent_attention", aligned((3, 0, 7, 5), (5, 7, 0, 3)), layout)
+    assert isinstance(block, FigureBlock)
+    start, after = panels(block.figure)[:2]
+    assert (shown(start) == 0.25).all()
+    assert np.array_equal(shown(after), np.eye(4)[::-1])
+    assert [label.get_text() for label in after.get_xticklabels()] == ["3", "0", "7", "5"]
+    assert [label.get_text() for label in start.get_yticklabels()] == ["5", "7", "0", "3"]
+    assert block.title.endswith("a step's strongest source token has 0.25 of its attention at the start, 1.00 trained")
+    assert block.table is None
+    (unnamed,) = all_figures(shown_of("recurrent_attention", aligned(), layout))
+    assert not panels(unnamed.figure)[0].get_xticklabels()
+
+
+def test_an_alignment_and_position_vectors_are_drawn_beside_the_first_views() -> None:
+    cells = [cell_of("gmlp", num_tokens) for num_tokens in LENGTHS]
+    vectors = drawn(17, 8, seed=1)
+    plan = plan_of(*cells, cell_of("transformer"), cell_of("vit"))
+    records = [record_of(cell, plan, gating()) for cell in cells]
+    records += [
+        record_of(plan.cells[-2], plan, positions_of({"start": vectors, "trained": vectors})),
+        record_of(plan.cells[-1], plan, aligned()),
+    ]
+    names = [block.name.split("-17-")[-1].rpartition("-")[0] for block in figure_blocks(weights_blocks(records, plan))[MAX_VIEWS:]]
+    assert names == ["positions", "alignment"]
+
+
+def test_sorted_tokens_are_said_to_be() -> None:
+    matrices = np.full((1, 6, 6), 1 / 6)
+    layout = TokenLayout(seq_len=6, class_token=False)
+    states = {state: {"kernel_regression": [reduce_layer(matrices, layout, order="x")]} for state in ("start", "trained")}
+    (block,) = figure_blocks(shown_of("gmlp", states, layout))
+    assert "Tokens are sorted by x." in block.caption
 
 
 def test_a_figure_has_one_scale_around_zero_for_weights_and_from_zero_for_probabilities(section: tuple[Block, ...]) -> None:
@@ -171,11 +309,13 @@ def test_a_figure_has_one_scale_around_zero_for_weights_and_from_zero_for_probab
 
 
 def test_few_layers_are_drawn_first_and_last_among_them_and_it_is_said() -> None:
-    (block,) = figure_blocks(shown_of("gmlp", gating(12, 2)))
-    assert "Layers 1, 5, 8 and 12 of 12, head 1 of 2" in block.caption
+    (block,) = figure_blocks(shown_of("gmlp", gating(12)))
+    assert "Layers 1, 5, 8 and 12 of 12, start on" in block.caption
     assert [panel.get_title() for panel in panels(block.figure)[:4]] == ["layer 1", "layer 5", "layer 8", "layer 12"]
     assert block.table is not None
-    assert len(block.table.rows) == 24
+    assert len(block.table.rows) == 12
+    (block,) = figure_blocks(shown_of("gmlp", gating(12, 16)))
+    assert "Layer 1 of 12, heads 1 to 12 of 16, start on" in block.caption
 
 
 def test_titles_and_captions_say_what_the_matrices_hold() -> None:

@@ -94,7 +94,7 @@ def test_a_training_that_was_cut_off_ends_with_the_bits_of_an_undisturbed_one(
     assert found[1].train_s > state["elapsed_s"] > 0.0  # the clock goes on where it stood
 
 
-@pytest.mark.parametrize("forgotten", ["model", "optimizer", "random", "loss_sum"])
+@pytest.mark.parametrize("forgotten", ["model", "optimizer", "random", "sums"])
 def test_a_state_that_forgets_something_does_not_end_alike(
     forgotten: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, undisturbed: Results
 ) -> None:

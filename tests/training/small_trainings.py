@@ -97,7 +97,7 @@ def differences(one: tuple[nn.Module, TrainResult], other: tuple[nn.Module, Trai
     """What does not agree to the bit. Seconds do not count."""
 
     def facts(result: TrainResult) -> dict[str, Any]:
-        validation = [epoch.validation for epoch in result.epochs]
+        validation = [(epoch.validation, epoch.validation_loss, epoch.train_accuracy) for epoch in result.epochs]
         scores = [scores.items.tolist() for scores in (result.train, result.test) if scores]
         return {"losses": losses(result), "validation": validation, "best epoch": result.best_epoch, "scores": scores}
 

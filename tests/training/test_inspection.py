@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from bench.measure.model import build_model
 from bench.spec import OptionValue
-from bench.tasks import Split
+from bench.tasks import IGNORED, Split
 from bench.training import inspection
 from bench.training.data import TrainingData
 from bench.training.inspection import MAX_ITEMS, mixing_of
-from bench.training.weight_maps import POSITIONS, TokenLayout
+from bench.training.weight_maps import ALIGNMENT, POSITIONS, TokenLayout
 from models.layers.embedding import Embedding
 from models.layers.shape import Interface
+from tests.contracts.checks import randomise
 from tests.made_jobs import small_model
 from tests.training.small_trainings import made_data, made_images
 
@@ -119,3 +123,67 @@ def test_padded_items_are_left_out() -> None:
     whole = dataclasses.replace(data, test=data.test.select(torch.tensor([0, 2])))
     assert np.array_equal(found[0].maps, mixing_of(model, whole, layout)["attention"][0].maps)
     assert mixing_of(model, made_sequences([4, 2, 1]), layout) == {}
+
+
+def gru(inputs: NDArray[Any], state: NDArray[Any], weights: Mapping[str, NDArray[Any]], suffix: str = "") -> NDArray[Any]:
+    """One step of a gated recurrent unit, in torch's order of the gates (Cho et al., arXiv 1406.1078)."""
+    reset, update, new = (weights[f"weight_ih{suffix}"] @ inputs + weights[f"bias_ih{suffix}"]).reshape(3, -1)
+    reset_state, update_state, new_state = (weights[f"weight_hh{suffix}"] @ state + weights[f"bias_hh{suffix}"]).reshape(3, -1)
+    z = 1 / (1 + np.exp(-update - update_state))
+    r = 1 / (1 + np.exp(-reset - reset_state))
+    following: NDArray[Any] = (1 - z) * np.tanh(new + r * new_state) + z * state
+    return following
+
+
+def test_an_alignment_is_the_softmax_of_the_additive_scores_step_by_step() -> None:
+    interface = Interface(input="tokens", vocab_size=9, num_classes=9, output="tokens")
+    torch.manual_seed(0)
+    model = build_model(small_model("recurrent_attention", interface=interface, seq_len=6, width=8, depth=1, ffn_width=16))
+    randomise(model, std=1.5)
+    ids = torch.randint(9, (5, 6), generator=torch.Generator().manual_seed(0))
+    answers = torch.cat((torch.full((5, 3), IGNORED), ids[:, :3].flip(1)), dim=1)
+    test = Split(inputs=ids, targets=answers)
+    data = dataclasses.replace(made_data(), test=test, reader=dataclasses.replace(made_data().reader, patch_side=None))
+    (layer,) = mixing_of(model, data, TokenLayout(seq_len=6, class_token=False))[ALIGNMENT]
+
+    state = {name: value.numpy().astype(float) for name, value in model.state_dict().items()}
+
+    def part(prefix: str) -> dict[str, NDArray[Any]]:
+        return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+
+    hidden, memory = np.zeros(8), []
+    for token in ids[0, :3]:
+        hidden = gru(state["embedding.source.project.weight"][token], hidden, part("blocks.encoder.layers.0."), "_l0")
+        memory.append(hidden)
+    score = part("blocks.decoder.score.")
+    for step, token in enumerate(ids[0, 3:]):
+        scores = [score["combine.weight"][0] @ np.tanh(score["query.weight"] @ hidden + score["key.weight"] @ key) for key in memory]
+        weights = np.exp(scores) / np.exp(scores).sum()
+        assert layer.maps[0, step] == pytest.approx(weights, abs=1e-5)
+        context = sum(weight * key for weight, key in zip(weights, memory, strict=True))
+        hidden = gru(np.concatenate((state["embedding.target.project.weight"][token], context)), hidden, part("blocks.decoder.layers.0."))
+    assert np.ptp(layer.maps) > 0.1
+    assert (layer.source, layer.answers) == (tuple(ids[0, :3].tolist()), tuple(answers[0, 3:].tolist()))
+
+
+def test_position_vectors_are_kept_beside_their_similarity() -> None:
+    model = built("vit")
+    (layer,) = mixing_of(model, images(), LAYOUT)[POSITIONS]
+    assert layer.vectors is not None
+    assert np.array_equal(layer.vectors, dict(model.named_parameters())["embedding.positions"][0].detach().numpy())
+
+
+def test_tokens_of_kernel_regression_are_sorted_by_x() -> None:
+    """The mean over items whose x are drawn at random is a band all the same."""
+    generator = torch.Generator().manual_seed(0)
+    x = 5 * torch.rand(40, 12, 1, generator=generator)
+    inputs = torch.cat((x, x.sin(), torch.zeros_like(x)), dim=-1)
+    data = dataclasses.replace(
+        made_data(), test=Split(inputs=inputs, targets=x[..., 0]), reader=dataclasses.replace(made_data().reader, patch_side=None)
+    )
+    model = build_model(small_model("kernel_regression", interface=Interface(patch_dim=3, num_classes=1, output="tokens"), seq_len=12))
+    (layer,) = mixing_of(model, data, TokenLayout(seq_len=12, class_token=False))["kernel_regression"]
+    assert layer.order == "x"
+    for row, entries in enumerate(layer.maps[0]):
+        assert (np.diff(entries[: row + 1]) > 0).all()
+        assert (np.diff(entries[row:]) < 0).all()

@@ -74,6 +74,27 @@ def changed(**changes: object) -> Recipe:
     return dataclasses.replace(RECIPE, **changes)  # type: ignore[arg-type]
 
 
+def test_an_epoch_counts_the_right_answers_of_its_batches_as_they_were_learned() -> None:
+    """With dropout, which changes them; and it tells the loss on the validation items."""
+    right, model, data = list[bool](), build(), made_data()
+
+    def note(_module: nn.Module, arguments: tuple[Tensor, ...], outputs: Tensor) -> None:
+        if model.training:
+            items = (arguments[0][:, -1] * 1e9).round().long() - 10_000
+            right.extend((outputs.argmax(dim=1) == items % NUM_CLASSES).tolist())
+
+    hook = model.register_forward_hook(note)
+    result = train(model, data, changed(epochs=2, dropout=0.2, dropout_at=("residual",), batch_size=12), seed=0)
+    hook.remove()
+    num = len(data.learned)
+    found = [epoch.train_accuracy for epoch in result.epochs]
+    assert found == [pytest.approx(sum(right[:num]) / num), pytest.approx(sum(right[num:]) / num)]
+    assert 0 < sum(right[:num]) < num
+    with torch.no_grad():
+        expected = nn.functional.cross_entropy(model.eval()(data.held_out.inputs, None), data.held_out.targets)
+    assert result.epochs[result.best_epoch - 1].validation_loss == pytest.approx(float(expected), rel=1e-4)
+
+
 def test_it_learns_what_can_be_learned() -> None:
     _, result = run(changed(epochs=12))
     assert result.test is not None

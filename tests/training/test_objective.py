@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bench.tasks import IGNORED
 from bench.tasks._info import CLASS, TOKEN_CLASS, TOKEN_VALUE
-from bench.training.objective import join, judge, loss, num_asked
+from bench.training.objective import join, judge, loss, num_asked, num_right
 
 NAN = float("nan")
 
@@ -63,6 +63,14 @@ def test_top_k_counts_by_hand() -> None:
     assert few.top == (0.5, 1.0, 1.0, 1.0, 1.0)  # beyond the number of classes everything counts
 
 
+def test_top_k_counts_what_sorting_finds_among_the_first_k() -> None:
+    generator = torch.Generator().manual_seed(0)
+    outputs, targets = torch.randn(60, 7, generator=generator), torch.randint(7, (60,), generator=generator)
+    ranks = [sorted(range(7), key=lambda k: -row[k]).index(target) for row, target in zip(outputs.tolist(), targets.tolist(), strict=True)]
+    parts = [judge(CLASS, outputs[part], targets[part]) for part in (slice(0, 50), slice(50, 60))]
+    assert join(CLASS, parts, targets).top == pytest.approx([sum(rank < k for rank in ranks) / 60 for k in range(1, 6)])
+
+
 def test_an_item_of_token_classes_scores_the_share_of_what_is_asked_of_it() -> None:
     """The first item: 1 right of 2 asked; the second: 3 of 3. Each item counts alike, whatever is asked of it."""
     answers = torch.tensor([[0, 1, 2], [0, 1, 2]])
@@ -87,18 +95,32 @@ def test_the_cross_entropy_is_the_mean_over_the_tokens_asked_for_whatever_item_t
     outputs = logits_for([[0.5, 0.5], [0.75, 0.25], [0.1, 0.9], [0.2, 0.8]]).view(2, 2, 2)
     targets = torch.tensor([[0, IGNORED], [1, 0]])
     expected = (math.log(2) - math.log(0.9) - math.log(0.2)) / 3
-    assert judge(TOKEN_CLASS, outputs, targets).cross_entropy == pytest.approx(expected)
+    assert judge(TOKEN_CLASS, outputs, targets).loss == pytest.approx(expected)
 
 
-def test_other_answers_and_answers_that_are_no_numbers_have_no_cross_entropy() -> None:
-    of_class = judge(CLASS, torch.eye(2), torch.tensor([0, 1]))
-    assert (of_class.exact, of_class.cross_entropy) == (None, None)
+def test_the_loss_of_a_score_is_the_training_loss_without_smoothing_and_answers_that_are_no_numbers_have_none() -> None:
+    of_class = judge(CLASS, logits_for([[0.75, 0.25], [0.5, 0.5]]), torch.tensor([0, 1]))
+    assert of_class.loss == pytest.approx((math.log(4 / 3) + math.log(2)) / 2)
+    assert of_class.exact is None
     assert join(CLASS, [of_class], torch.tensor([0, 1])) == dataclasses.replace(of_class, items=ANY)
     outputs, targets = torch.zeros(1, 2, 2), torch.tensor([[0, 1]])
-    assert judge(TOKEN_CLASS, outputs, targets).cross_entropy == pytest.approx(math.log(2))
+    assert judge(TOKEN_CLASS, outputs, targets).loss == pytest.approx(math.log(2))
     outputs[0, 0, 0] = NAN
     broken = judge(TOKEN_CLASS, outputs, targets)
-    assert broken.cross_entropy is join(TOKEN_CLASS, [broken], targets).cross_entropy is None
+    assert broken.loss is join(TOKEN_CLASS, [broken], targets).loss is None
+    values = judge(TOKEN_VALUE, torch.tensor([[[1.0], [9.0]], [[2.0], [7.0]]]), torch.tensor([[3.0, NAN], [2.0, 4.0]]))
+    assert values.loss == pytest.approx((4 + 0 + 9) / 3)
+
+
+def test_right_answers_of_a_batch_by_hand() -> None:
+    outputs = torch.tensor([[2.0, 1.0, 0.0], [0.0, 1.0, 3.0], [5.0, 4.0, 0.0]])
+    assert int(num_right(CLASS, outputs, torch.tensor([0, 2, 1]))) == 2
+    mixed = torch.tensor([[0.6, 0.4, 0.0], [0.7, 0.0, 0.3], [0.1, 0.9, 0.0]])
+    assert int(num_right(CLASS, outputs, mixed)) == 1
+    tokens = torch.tensor([[[2.0, 1.0], [2.0, 1.0], [0.0, 1.0]], [[0.0, 1.0], [0.0, 1.0], [3.0, 1.0]]])
+    targets = torch.tensor([[0, 1, IGNORED], [1, 1, 1]])
+    assert float(num_right(TOKEN_CLASS, tokens, targets)) == pytest.approx(1 / 2 + 2 / 3)
+    assert float(num_right(TOKEN_VALUE, tokens[..., :1], targets.float())) == 0.0
 
 
 def test_values_score_the_variance_explained_and_each_item_minus_its_squared_error() -> None:

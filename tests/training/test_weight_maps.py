@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from bench.serialize import canonical_json, from_json
 from bench.spec import Record
 from bench.training.weight_maps import (
+    MAX_FILTER_ENTRIES,
     MAX_MATRICES,
     LayerMixing,
     TokenLayout,
@@ -21,6 +22,7 @@ from bench.training.weight_maps import (
     encode_mixing,
     near_diagonal,
     reduce_layer,
+    row_filters,
     shift_invariance,
 )
 from tests.made_jobs import small_record
@@ -35,7 +37,7 @@ def drawn(*shape: int, seed: int = 0) -> NDArray[np.float32]:
 
 def layers_of(num_layers: int, num_heads: int, layout: TokenLayout, seed: int = 0) -> tuple[LayerMixing, ...]:
     matrices = drawn(num_layers, num_heads, layout.seq_len, layout.seq_len, seed=seed)
-    return tuple(reduce_layer(layer, layout, measured=True) for layer in matrices)
+    return tuple(reduce_layer(layer, layout) for layer in matrices)
 
 
 def written_and_read(layout: TokenLayout, states: Mapping[str, Mapping[str, tuple[LayerMixing, ...]]]) -> Record:
@@ -49,7 +51,7 @@ def written_and_read(layout: TokenLayout, states: Mapping[str, Mapping[str, tupl
 
 def test_what_is_written_is_read() -> None:
     start, trained = layers_of(2, 3, GRID), layers_of(2, 3, GRID, seed=1)
-    positions = (reduce_layer(drawn(1, 17, 17, seed=2), GRID, measured=False),)
+    positions = (LayerMixing(maps=drawn(1, 17, 17, seed=2), vectors=drawn(70, 200, seed=3)),)
     states = {"start": {"attention": start, "positions": positions}, "trained": {"attention": trained, "positions": positions}}
     record = written_and_read(GRID, states)
     attention, alike = decode_mixing(record)
@@ -61,21 +63,23 @@ def test_what_is_written_is_read() -> None:
     assert alike.kind == "positions"
     assert alike.maps["trained"].shape == (1, 1, 17, 17)
     assert alike.shares == {}
+    assert np.allclose(alike.vectors["start"], positions[0].vectors[:64, :128], rtol=1e-3)  # type: ignore[index]
+    assert attention.vectors == {}
 
 
 def test_the_class_token_takes_no_part_in_the_shift_invariance() -> None:
     matrices = drawn(1, 17, 17)
-    found = reduce_layer(matrices, GRID, measured=True)
+    found = reduce_layer(matrices, GRID)
     matrices = matrices.copy()
     matrices[:, 0], matrices[:, :, 0] = 100.0, -100.0
-    changed = reduce_layer(matrices, GRID, measured=True)
+    changed = reduce_layer(matrices, GRID)
     assert (changed.line, changed.grid) == (found.line, found.grid)
     assert found.grid == (shift_invariance(matrices[0, 1:, 1:], side=4),)
     assert not np.array_equal(changed.maps, found.maps)
 
 
 def test_a_constant_matrix_is_read_as_undefined() -> None:
-    uniform = tuple(reduce_layer(np.full((1, 17, 17), 1 / 17), GRID, measured=True) for _ in range(2))
+    uniform = tuple(reduce_layer(np.full((1, 17, 17), 1 / 17), GRID) for _ in range(2))
     record = written_and_read(GRID, {state: {"attention": uniform} for state in ("start", "trained")})
     (mixing,) = decode_mixing(record)
     assert np.isnan(mixing.shares["line"]["start"]).all()
@@ -99,15 +103,70 @@ def test_a_last_block_of_fewer_tokens_is_their_mean() -> None:
     assert reduced[0, 43, 43] == pytest.approx(matrix[0, 129:, 129:].mean(), abs=1e-6)
 
 
-@pytest.mark.parametrize(("num_layers", "num_heads", "kept"), [(6, 6, (6, 5)), (40, 2, (32, 1))])
-def test_a_record_holds_the_first_of_too_many_and_says_how_many_there_were(num_layers: int, num_heads: int, kept: tuple[int, int]) -> None:
+@pytest.mark.parametrize(("num_layers", "num_heads", "kept"), [(6, 6, (5, 6)), (40, 2, (16, 2)), (3, 40, (1, 32))])
+def test_a_record_holds_all_heads_of_some_layers_and_says_how_many_there_were(
+    num_layers: int, num_heads: int, kept: tuple[int, int]
+) -> None:
     layers = layers_of(num_layers, num_heads, GRID)
     record = written_and_read(GRID, {state: {"attention": layers} for state in ("start", "trained")})
     (mixing,) = decode_mixing(record)
     assert mixing.maps["trained"].shape == (*kept, 17, 17)
+    assert (mixing.layers[0], mixing.layers[-1], len(mixing.layers)) == (0, num_layers - 1 if kept[0] > 1 else 0, kept[0])
+    assert np.allclose(mixing.maps["trained"][-1], layers[mixing.layers[-1]].maps[: kept[1]], rtol=1e-3)
     assert 2 * kept[0] * kept[1] <= MAX_MATRICES
     assert (mixing.num_layers, mixing.num_heads) == (num_layers, num_heads)
     assert mixing.shares["line"]["trained"].shape == (num_layers, num_heads)
+
+
+def test_an_older_record_holds_the_first_layers_and_neither_filters_nor_vectors() -> None:
+    record = written_and_read(GRID, {state: {"attention": layers_of(3, 1, GRID)} for state in ("start", "trained")})
+    stored = record.outcome.values["mixing"]["kinds"]["attention"]
+    for name in ("layers", "filters"):
+        del stored[name]
+    (mixing,) = decode_mixing(record)
+    assert (mixing.layers, mixing.filters, mixing.vectors, mixing.order) == ((0, 1, 2), None, {}, "")
+
+
+@pytest.mark.parametrize(("side", "places"), [(4, (0, 1, 2, 3)), (14, (0, 4, 9, 13))])
+def test_a_row_lies_on_the_grid_at_row_and_column_of_the_patch_it_reads(side: int, places: tuple[int, ...]) -> None:
+    matrix = drawn(2, side * side, side * side)
+    found = row_filters(matrix, side)
+    assert found.shape == (2, len(places), len(places), side, side)
+    for down, row in enumerate(places):
+        for across, column in enumerate(places):
+            for r, c in ((0, 0), (1, 3), (side - 1, 2)):
+                assert found[1, down, across, r, c] == matrix[1, row * side + column, r * side + c]
+
+
+def test_filters_leave_out_the_class_token_and_the_last_layer_beside_one() -> None:
+    layers = layers_of(3, 2, GRID)
+    states = {state: {"spatial_gating": layers} for state in ("start", "trained")}
+    (mixing,) = decode_mixing(written_and_read(GRID, states))
+    assert mixing.filters is not None
+    assert (mixing.filters.shape, mixing.filter_layers) == ((2, 2, 4, 4, 4, 4), (0, 1))
+    assert mixing.filters[1, 0, 2, 3, 1, 0] == pytest.approx(layers[1].maps[0, 1 + 11, 1 + 4], rel=1e-3)
+    plain = TokenLayout(seq_len=16, class_token=False, side=4)
+    (mixing,) = decode_mixing(
+        written_and_read(plain, {state: {"spatial_gating": layers_of(3, 2, plain)} for state in ("start", "trained")})
+    )
+    assert mixing.filter_layers == (0, 1, 2)
+
+
+def test_filters_of_large_images_stay_small() -> None:
+    layout = TokenLayout(seq_len=256, class_token=False, side=16)
+    states = {state: {"spatial_gating": layers_of(6, 3, layout)} for state in ("start", "trained")}
+    (mixing,) = decode_mixing(written_and_read(layout, states))
+    assert mixing.filters is not None
+    assert mixing.filters.shape == (1, 3, 4, 4, 16, 16)
+    assert mixing.filters.size <= MAX_FILTER_ENTRIES
+
+
+def test_blocks_of_an_alignment_are_means_of_steps_and_source_tokens() -> None:
+    layout = TokenLayout(seq_len=130, class_token=False)
+    weights = drawn(1, 65, 65)[:, :64]
+    found = average_blocks(weights, layout)
+    assert found.shape == (1, 22, 22)
+    assert found[0, 21, 1] == pytest.approx(weights[0, 63:, 3:6].mean(), abs=1e-6)
 
 
 def test_nothing_found_and_older_records_are_read_as_nothing() -> None:

@@ -1,0 +1,59 @@
+"""The first test image of a task, as stored in records.
+
+Imports no torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.spec import Record
+
+MAX_SIDE = 64
+"""Most pixels per side of a stored image; a larger one is averaged over squares that divide a patch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """An image that a model reads as patches.
+
+    `pixels`: `(channels, side, side)`, 0..255.
+    `grid`: patches per side.
+    `patch_side`: pixels per side of a patch, before averaging.
+    """
+
+    pixels: NDArray[np.uint8]
+    grid: int
+    patch_side: int
+
+    @property
+    def patches(self) -> NDArray[np.uint8]:
+        """All patches in the order of the tokens, `(grid^2, channels, side / grid, side / grid)`."""
+        rows = (part for row in np.split(self.pixels, self.grid, axis=1) for part in np.split(row, self.grid, axis=2))
+        return np.stack(list(rows))
+
+
+def shrinkage(side: int, patch_side: int) -> int:
+    """Return the least divisor of `patch_side` that brings `side` down to `MAX_SIDE`, or else `patch_side`."""
+    return next((factor for factor in range(1, patch_side + 1) if patch_side % factor == 0 and side // factor <= MAX_SIDE), patch_side)
+
+
+def encode_picture(picture: Picture | None) -> tuple[dict[str, Any], dict[str, list[float]]]:
+    """Convert a picture to (values, samples) of a record; both empty without one."""
+    if picture is None:
+        return {}, {}
+    facts = {"shape": list(picture.pixels.shape), "grid": picture.grid, "patch_side": picture.patch_side}
+    return {"picture": facts}, {"picture": [float(pixel) for pixel in picture.pixels.ravel()]}
+
+
+def decode_picture(record: Record) -> Picture | None:
+    """Return the picture stored in a training record; None for other tasks, later seeds and older records."""
+    stored = record.outcome.values.get("picture")
+    if not stored:
+        return None
+    pixels = np.array(record.outcome.samples["picture"]).astype(np.uint8).reshape(stored["shape"])
+    return Picture(pixels=pixels, grid=stored["grid"], patch_side=stored["patch_side"])
