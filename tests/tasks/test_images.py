@@ -115,7 +115,7 @@ def test_a_rectangle_reaches_every_family_and_its_stem_as_it_is(folder: Path) ->
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ({"models": "timm:vit_tiny_patch16_224", "params": "", "seq": "17"}, "reads square images"),
+        pytest.param({"models": "timm:vit_tiny_patch16_224", "params": "", "seq": "17"}, "reads square images", marks=pytest.mark.slow),
         ({"models": "vit+pool=mean", "params": "250k", "seq": "16", "recipe": Recipe(teacher="convolution")}, "needs square images"),
     ],
 )
