@@ -35,7 +35,7 @@ Series = Mapping[tuple[str, str], NDArray[np.float64]]
 """By measure and split, `(seeds, epochs)`."""
 CAPTION = (
     "Training: running mean over the epoch's batches, each before its step, with dropout, augmentation and label smoothing; it costs nothing, and "
-    "lags in early epochs. Validation: all items after the epoch, without these."
+    "lags in early epochs. Validation: after the epoch, without these."
 )
 GENERATED = " Validation answers are generated, each after the model's own earlier ones, and have no loss; training reads the right ones."
 
