@@ -13,16 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bench.spec import RequestError
 from bench.tasks import Place, Split, Splits
 from bench.tasks._info import Images, TaskChoice, TaskInfo
-from bench.tasks.readers.images import READ_ERRORS, SUBSET_SEED, splits_of
+from bench.tasks.readers.images import SUBSET_SEED, read_squares, splits_of
 from models.layers.options import Option
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 ARGUMENT = "FOLDER"
 OPTIONS = (Option("side", 32, low=2), Option("split", 0.0, high=0.9))
@@ -66,10 +62,12 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
     """
     require_data(choice, place)
     if choice.options["split"]:
-        train, test = _drawn_split(choice, _read(choice, Path(choice.argument).expanduser(), choice.options["side"]))
-        return splits_of(train, test)
-    splits = {name: _read(choice, folder, choice.options["side"]) for name, folder in _split_folders(choice).items()}
-    return splits_of(splits["train"], splits["test"], splits.get("validation"))
+        root = Path(choice.argument).expanduser()
+        train, test = _drawn_split(choice, _read(choice, root, choice.options["side"]))
+        return splits_of(train, test, classes=tuple(_files(root)))
+    folders = _split_folders(choice)
+    splits = {name: _read(choice, folder, choice.options["side"]) for name, folder in folders.items()}
+    return splits_of(splits["train"], splits["test"], splits.get("validation"), tuple(_files(folders["train"])))
 
 
 def _split_folders(choice: TaskChoice) -> dict[str, Path]:
@@ -159,37 +157,7 @@ def _read(choice: TaskChoice, folder: Path, side: int) -> Split:
     Images are `(items, 3, side, side)` uint8.
     """
     import torch
-    from torchvision.transforms import v2
 
-    squared = v2.Compose([v2.Resize(side), v2.CenterCrop(side), v2.PILToTensor()])
     stored = [(label, path) for label, files in enumerate(_files(folder).values()) for path in files]
-    images = torch.empty(len(stored), 3, side, side, dtype=torch.uint8)
-    for item, (_, path) in enumerate(stored):
-        images[item] = squared(_read_image(choice, path))
+    images = read_squares([path for _, path in stored], side=side, of=f"`task={choice.text}`: ")
     return Split(inputs=images, targets=torch.tensor([label for label, _ in stored], dtype=torch.int64))
-
-
-def _read_image(choice: TaskChoice, path: Path) -> Image:
-    """Read an image as RGB of 8 bits, the way a viewer shows it.
-
-    Raises RequestError for a damaged or huge file, and for floats and 32-bit numbers: no file says which value is white.
-    """
-    import numpy as np
-    from PIL import Image, ImageOps
-
-    try:
-        with Image.open(path) as stored:
-            image: Image.Image = ImageOps.exif_transpose(stored)
-    except (*READ_ERRORS, SyntaxError, Image.DecompressionBombError) as error:  # Pillow raises SyntaxError for a damaged PNG
-        reason = " ".join(str(error).split())
-        raise RequestError(
-            f"`task={choice.text}`: {path} cannot be read as an image: {reason}", "remove it, or replace it with an intact copy"
-        ) from error
-    if image.mode in ("I", "F"):
-        pixels = "floats" if image.mode == "F" else "32-bit numbers"
-        raise RequestError(
-            f"`task={choice.text}`: the pixels of {path} are {pixels}, of unknown range", "save it with 8 or 16 bits per channel"
-        )
-    if image.mode.startswith("I;16"):  # converted as it is, all above 255 would be white
-        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-    return image.convert("RGB")

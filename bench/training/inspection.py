@@ -45,24 +45,34 @@ def mixing_of(model: nn.Module, data: TrainingData, layout: TokenLayout) -> dict
     batch = data.reader.read(data.test.select(chosen))
     found: dict[str, list[LayerMixing]] = {}
 
+    def keep(kind: str, weights: NDArray[Any]) -> None:
+        found.setdefault(kind, []).append(reduce_layer(weights, layout, measured=True))
+
+    see_mixing(model, batch.data, layout.seq_len, keep)
+    if (alike := _position_similarity(model)) is not None and len(alike) == layout.seq_len:
+        found[POSITIONS] = [reduce_layer(alike.cpu().numpy()[None], layout, measured=False)]
+    return {kind: tuple(layers) for kind, layers in found.items()}
+
+
+@torch.no_grad()
+def see_mixing(model: nn.Module, data: Tensor, seq_len: int, see: Callable[[str, NDArray[Any]], None]) -> Tensor:
+    """Return the model's answers to a batch; show `see` each mixer's kind and mean matrix over the items, `(heads, n, n)`, in order of execution.
+
+    Only mixers of the whole sequence are shown. Leaves the model in evaluation mode.
+    """
+
     def keep(mixer: Any, arguments: tuple[Tensor, ...]) -> None:
-        if arguments[0].shape[1] != layout.seq_len:
-            return
-        weights = _mean_weights(mixer.token_weights, arguments[0])
-        kind = type(mixer).__module__.rpartition(".")[2]
-        found.setdefault(kind, []).append(reduce_layer(weights.cpu().numpy(), layout, measured=True))
+        if arguments[0].shape[1] == seq_len:
+            see(type(mixer).__module__.rpartition(".")[2], _mean_weights(mixer.token_weights, arguments[0]).cpu().numpy())
 
     mixers = [module for module in model.modules() if hasattr(module, "token_weights")]
     hooks = [mixer.register_forward_pre_hook(keep) for mixer in mixers]
     try:
-        model.eval()
-        model(batch.data.to(_device_of(model)))
+        answers: Tensor = model.eval()(data.to(_device_of(model)))
     finally:
         for hook in hooks:
             hook.remove()
-    if (alike := _position_similarity(model)) is not None and len(alike) == layout.seq_len:
-        found[POSITIONS] = [reduce_layer(alike.cpu().numpy()[None], layout, measured=False)]
-    return {kind: tuple(layers) for kind, layers in found.items()}
+    return answers
 
 
 @torch.no_grad()

@@ -39,6 +39,8 @@ EVERY_KEY: dict[str, tuple[str, Any]] = {
     "engine": ("graph", "graph"),
     "optimizer": ("adam", "adam"),
     "ema": ("0.99", 0.99),
+    "init": ("results/a/weights/b.pt", "results/a/weights/b.pt"),
+    "init_sha256": ("0123456789ab", "0123456789ab"),
 }
 
 
