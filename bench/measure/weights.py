@@ -117,6 +117,15 @@ def require_start(recipe: Recipe) -> None:
         )
 
 
+def cells_to_begin(start: str) -> list[Cell]:
+    """Return the configurations whose weights a run holds, or a file of this program; none for another file, or "". Raises RequestError as reading does."""
+    path = Path(start).expanduser()
+    if not start:
+        return []
+    files = files_of(path) if path.is_dir() else [path] if _read(path).get("form") == FORM else []
+    return [read_trained(file)[0].cell for file in files]
+
+
 def check_start(model: ModelSpec, recipe: Recipe) -> None:
     """Raise RequestError if a model cannot begin with the weights of a recipe."""
     own_import.ask(model.digest, _check_start, model, recipe)
@@ -224,7 +233,7 @@ def _read(path: Path) -> dict[str, Any]:
             return dict(_safetensors(path))
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except READ_ERRORS as error:
-        reason = str(error).partition("\n")[0]
+        reason = getattr(error, "strerror", "") or "it is damaged, or holds more than tensors"
         raise RequestError(f"{path} cannot be read as weights: {reason}", "name an intact file of tensors by name") from error
     if not isinstance(content, Mapping):
         raise RequestError(f"{path} holds no tensors by name", "name a state_dict saved by torch, or a .safetensors file")
