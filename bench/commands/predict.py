@@ -63,7 +63,7 @@ def _chosen(run: Path, model: str, seed: int | None) -> dict[Path, Trained]:
         raise RequestError(
             f"{run} was trained on {tasks}, whose items are not images", "name a run on images, such as one of `task=digits`"
         )
-    names = list(dict.fromkeys(trained.cell.model.name for trained in found.values()))
+    names = sorted({trained.cell.model.name for trained in found.values()})
     if model and model not in names:
         raise RequestError(
             f"{run} holds no weights of {model}, only of {', '.join(names)}", f"try `model={names[0]}`, or leave `model` out"

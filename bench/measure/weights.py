@@ -118,7 +118,10 @@ def require_start(recipe: Recipe) -> None:
 
 
 def cells_to_begin(start: str) -> list[Cell]:
-    """Return the configurations whose weights a run holds, or a file of this program; none for another file, or "". Raises RequestError as reading does."""
+    """Return the configurations whose weights a run or a file of this program holds; none for another file, or "".
+
+    Raises RequestError if they cannot be read.
+    """
     path = Path(start).expanduser()
     if not start:
         return []
@@ -164,8 +167,9 @@ def _start_file(model: ModelSpec, recipe: Recipe, seed: int) -> Path:
     found = {path: read_trained(path)[0] for path in files_of(start)}
     named = {path: trained for path, trained in found.items() if trained.cell.model.name == model.name}
     if not named:
-        names = ", ".join(dict.fromkeys(trained.cell.model.name for trained in found.values()))
-        raise RequestError(f"`recipe=init={start}`: that run holds no weights of {model.name}, only of {names}", f"try `models={names}`")
+        names = sorted({trained.cell.model.name for trained in found.values()})
+        problem = f"`recipe=init={start}`: that run holds no weights of {model.name}, only of {', '.join(names)}"
+        raise RequestError(problem, f"try `models={','.join(names)}`")
     alike = {path: trained for path, trained in named.items() if trained.cell.model.shape == model.shape}
     if not alike:
         theirs = to_json(next(iter(named.values())).cell.model.shape)
