@@ -163,6 +163,40 @@ def test_the_table_names_image_and_model_once(run: Run, photo: Path, capsys: pyt
     assert f"pictures: {tmp_path}" in told.err
 
 
+def test_the_veil_is_as_dense_as_the_map() -> None:
+    from bench.report.charts.predictions import OPACITY, Panel, draw_predictions
+
+    weights = np.array([[0.0, 1.0], [0.5, 0.25]])
+    classes = [("cat", 0.9), ("dog", 0.1)]
+    panels = [Panel(label="vit", classes=classes, map=weights), Panel(label="timm:resnet18", classes=classes, map=None)]
+    figure = draw_predictions("a.png", np.zeros((8, 8, 3), dtype=np.uint8), panels)
+    plain, veiled, bars, other, _ = figure.axes
+    assert [len(axis.images) for axis in (plain, veiled, other)] == [1, 2, 1]
+    np.testing.assert_allclose(np.asarray(veiled.images[1].get_array())[..., 3], OPACITY * weights)
+    assert [axis.get_title(loc="left") or axis.get_title() for axis in (veiled, other)] == [
+        "ViT: cat",
+        "timm:resnet18: cat (no mixing weights to show)",
+    ]
+    assert [text.get_text() for text in bars.texts] == ["90.0%", "10.0%"]
+
+
+@pytest.mark.slow
+def test_a_plan_that_keeps_weights_keeps_them_where_it_is_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, photo: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = f"--models vit --task {made_task(tmp_path)} --seq 5 --width 16 --depth 1 --metrics accuracy --epochs 1 --seeds 2"
+    for typed in (f"plan {asked} --save-weights --out plan.json", "run --plan plan.json --on inline --out results/run"):
+        with pytest.raises(SystemExit) as ended:
+            main(typed.split())
+        assert not ended.value.code
+    told = capsys.readouterr().err
+    assert "weights: results/run/weights; try: bench predict results/run IMAGE" in told
+    assert len(files_of(Path("results/run"))) == 2
+    assert "weights: results/run/weights, of 2 trainings" in Path("reports/run/report.html").read_text()
+    assert {row["model"] for row in predicted(capsys, "results/run", photo)} == {"vit"}
+
+
 REFUSED = {
     "no run": ("nowhere PHOTO", "no run folder at", "name a folder in results/"),
     "no image": ("RUN none.png", "none.png cannot be read as an image: [Errno 2]", "intact copy"),

@@ -181,7 +181,7 @@ def _weights(study: Study, folders: Sequence[str]) -> tuple[Block, ...]:
     if not num:
         return ()
     where = ", ".join(f"{folder}/{WEIGHTS}" for folder in folders)
-    return (Paragraph(text=f"weights: {num} files in {where}, of the scored epoch of each training; bench predict RUN IMAGE uses them."),)
+    return (Paragraph(text=f"weights: {where}, of {num} training{'s' if num > 1 else ''}, at the scored epoch (bench predict RUN IMAGE)"),)
 
 
 def _fact(name: str, value: Any) -> str:
