@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.files import write_atomically
 from bench.peers import own_import
+from bench.peers.names import OUTSIDE
 from bench.serialize import ID_LENGTH, from_json, to_json
 from bench.spec import WEIGHTS, Cell, ModelSpec, Recipe, RequestError
 
@@ -142,7 +143,7 @@ def _check_start(model: ModelSpec, recipe: Recipe) -> None:
     path = _start_file(model, recipe, 0)
     with torch.device("meta"):
         own = build_model(model).state_dict()
-    _fitting(own, _tensors(path), model, recipe)
+    _fitting(own, path, model, recipe)
 
 
 def begin_with(module: nn.Module, model: ModelSpec, recipe: Recipe, seed: int) -> dict[str, str]:
@@ -153,14 +154,14 @@ def begin_with(module: nn.Module, model: ModelSpec, recipe: Recipe, seed: int) -
     """
     require_start(recipe)
     path = _start_file(model, recipe, seed)
-    taken = _fitting(module.state_dict(), _tensors(path), model, recipe)
+    taken = _fitting(module.state_dict(), path, model, recipe)
     module.load_state_dict(taken, strict=False)
     fresh = [name for name in module.state_dict() if name not in taken and not name.endswith(COUNTER)]
     return {"init": str(path), "init_sha256": sha256_of(path), "init_fresh": ", ".join(fresh)}
 
 
 def _start_file(model: ModelSpec, recipe: Recipe, seed: int) -> Path:
-    """Return the file to begin with: of a run that of the same model, and of this seed if there is one."""
+    """Return the file to begin with: of a run that of the same model, and of its sizes and this seed if there are such."""
     start = Path(recipe.init).expanduser()
     if not start.is_dir():
         return start
@@ -170,14 +171,7 @@ def _start_file(model: ModelSpec, recipe: Recipe, seed: int) -> Path:
         names = sorted({trained.cell.model.name for trained in found.values()})
         problem = f"`recipe=init={start}`: that run holds no weights of {model.name}, only of {', '.join(names)}"
         raise RequestError(problem, f"try `models={','.join(names)}`")
-    alike = {path: trained for path, trained in named.items() if trained.cell.model.shape == model.shape}
-    if not alike:
-        theirs = to_json(next(iter(named.values())).cell.model.shape)
-        differing = [name for name, value in to_json(model.shape).items() if theirs[name] != value]
-        there = ", ".join(f"{name} {theirs[name]}" for name in differing)
-        here = ", ".join(f"{name} {getattr(model.shape, name)}" for name in differing)
-        sizes = " ".join(f"`{'seq' if name == 'seq_len' else name}={value}`" for name, value in theirs.items())
-        raise RequestError(f"`recipe=init={start}`: its {model.name} has {there}; this one has {here}", f"try {sizes}")
+    alike = {path: trained for path, trained in named.items() if trained.cell.model.shape == model.shape} or named
     return min(alike, key=lambda path: (alike[path].seed != seed, alike[path].seed))
 
 
@@ -196,11 +190,12 @@ def _tensors(path: Path) -> Tensors:
     return content
 
 
-def _fitting(own: Tensors, theirs: Tensors, model: ModelSpec, recipe: Recipe) -> Tensors:
-    """Return the tensors to take over: all of them, but for the head's if it has another number of classes.
+def _fitting(own: Tensors, path: Path, model: ModelSpec, recipe: Recipe) -> Tensors:
+    """Return the tensors of a file to take over: all of them, but for the head's if it has another number of classes.
 
     Raises RequestError unless all others have equal names and shapes.
     """
+    theirs = _tensors(path)
     if not own.keys() & theirs.keys():  # an outside model is called through an adapter, which holds it as `model`
         theirs = {f"model.{name}": value for name, value in theirs.items()}
     head = _head_of(own, model.interface.num_classes)
@@ -217,9 +212,20 @@ def _fitting(own: Tensors, theirs: Tensors, model: ModelSpec, recipe: Recipe) ->
             there, here = (" x ".join(map(str, tensors[name].shape)) for tensors in (theirs, own))
             raise RequestError(
                 f"{named}: {name} is {there} there and {here} in {model.name}; weights of another length or size cannot be taken over",
-                "train at the length and size of that file (`seq`, `width`, `depth`, `heads`, `ffn_width`)",
+                _sizes_of(path),
             )
     return {name: theirs[name] for name in own if name in theirs and name not in fresh}
+
+
+def _sizes_of(path: Path) -> str:
+    """Say at which length and sizes a file fits; another library's says nothing of them."""
+    cell = next(iter(cells_to_begin(str(path))), None)
+    if cell is None:
+        return "train at the length and size of that file (`seq`, `width`, `depth`, `heads`, `ffn_width`)"
+    sizes = to_json(cell.model.shape)
+    seq_len = sizes.pop("seq_len")
+    own = [] if cell.model.family in OUTSIDE else [f"`{name}={value}`" for name, value in sizes.items()]
+    return f"try {' '.join([f'`seq={seq_len}`', *own])}"
 
 
 def _head_of(tensors: Tensors, num_classes: int) -> tuple[str, ...]:

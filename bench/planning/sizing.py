@@ -102,8 +102,7 @@ def _resolve_outside(wanted: ModelRequest, request: Request) -> Iterator[SizedMo
     """
     if request.width and request.params and not wanted.is_published:
         raise RequestError(f"`width` and `params` both set the size of {wanted.name}", "leave `width` or `params` out")
-    family = family_of(wanted.family)
-    if request.width or (wanted.is_published and not (request.seq and family.reads_whole(wanted.options))):
+    if request.width or (wanted.is_published and not _stands_beside(wanted, request)):
         for n in request.seq or (None,):
             model = _outside_spec(wanted, request, n, request.width)
             _require_countable(model)
@@ -119,8 +118,14 @@ def _resolve_outside(wanted: ModelRequest, request: Request) -> Iterator[SizedMo
             yield SizedModel(model=model, match=request.match, budget=budget, budget_error=error)
 
 
+def _stands_beside(wanted: ModelRequest, request: Request) -> bool:
+    """Return whether a published model is a convolutional network beside models that a budget sizes, with which it is compared at the nearest."""
+    sized = request.params and any(not model.is_published for model in request.models)
+    return bool(sized and family_of(wanted.family).reads_whole(wanted.options))
+
+
 def _own_widths(wanted: ModelRequest, request: Request, n: int, kept: dict[int, int | None]) -> dict[int, int | None]:
-    """Return the width of a user's own model for every budget; None if its size is as it is, for the nearest budget alone, as of a convolution.
+    """Return the width of a user's own model for every budget; None if its size is as it is, for the nearest budget alone.
 
     `kept`: widths at the shortest length, by budget, which a shape keeps; this function adds to it.
     """

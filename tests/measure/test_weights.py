@@ -210,8 +210,8 @@ REFUSED: dict[str, tuple[Callable[[Path], str], dict[str, str], str, str]] = {
         "holds no weights of transformer, only of gmlp, vit",
         "--models gmlp",
     ),
-    "another size": (lambda run: str(run), {"width": "24"}, "width 16", "--width 16"),
-    "another length": (lambda run: str(run), {"seq": "17"}, "its gmlp has seq_len 5; this one has seq_len 17", "--seq 5"),
+    "another size": (lambda run: str(run), {"width": "24"}, "weights of another length or size", "--seq 5 --width 16"),
+    "another length": (lambda run: str(run), {"seq": "17"}, "weights of another length or size cannot be taken", "--seq 5"),
     "another length of a file": (
         gmlp_in,
         {"seq": "17"},

@@ -216,6 +216,7 @@ def test_a_convolutional_network_reads_a_tasks_images_whole_beside_vit(name: str
         (17, 11_000_000, "params"),
         (65, 11_000_000, "params"),
     ]
+    assert planned(name, task=task, seq="17").cells[0].sizing.budget is None  # alone it is as published
     assert [found.size(size) for found in ours for size in ("width", "depth", "heads", "ffn_width")] == [None] * 8
     for found in ours:
         model = found.cell.model
