@@ -1,6 +1,7 @@
 """timm's models: published ones as `timm:NAME`, without their weights, and at any size, as shipped.
 
-Source: Wightman, github.com/huggingface/pytorch-image-models. A strided convolution cuts the patches.
+Source: Wightman, github.com/huggingface/pytorch-image-models. A strided convolution cuts the patches. Convolutional networks read the images of a
+task whole.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """torchvision's vision transformers: published ones as `torchvision:NAME`, without their weights, and at any size, as shipped.
 
-They use a strided convolution, torch's own attention layer and square images.
+They use a strided convolution, torch's own attention layer and square images. Its convolutional networks read the images of a task whole.
 """
 
 from __future__ import annotations
