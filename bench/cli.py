@@ -23,6 +23,7 @@ from bench import catalog, console
 from bench.commands.ablate import answer, answer_all, show_ablations
 from bench.commands.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG, Options, flags_of_command, objects_of
 from bench.commands.plan import plan_of, show_plan, write_plan
+from bench.commands.predict import show_predictions
 from bench.commands.run import requested, show_or_measure
 from bench.measure import environment
 from bench.planning.fields import Flag, texts_of
@@ -338,6 +339,22 @@ def diff(
         if check.failing:
             raise typer.Exit(EXIT_FAILED)
         check.require_judged()
+
+
+@command(READ, "bench predict results/2026-11-20_cpu_digits photo.jpg")
+def predict(
+    options: Options,
+    run: Annotated[Path, argument("Folder of a run with --save-weights, on a task of images.")],
+    images: Annotated[list[Path], argument("Files of images.", "IMAGE...", None)],
+    model: Annotated[str, typer.Option("--model", help="Use this model alone (default: each of the run).", metavar="NAME")] = "",
+    seed: Annotated[int | None, typer.Option("--seed", help="Use the weights of this seed (default: the first).", metavar="K")] = None,
+) -> None:
+    """Say what trained models see in images: the likeliest classes.
+
+    Images are read and normalised as in training. Writes a picture of each, with how much the last mixer takes from each patch, to RUN/predictions
+    or --out.
+    """
+    show_predictions(run, images, model, seed, options)
 
 
 @command(READ, "bench pool results/2026-11-23_cpu_replicate-*")

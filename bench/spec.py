@@ -87,6 +87,8 @@ SAME_MACHINE = ("cpu_model", "num_cores", "threads", "allocator", "gpu")
 
 PLAN = "plan.json"
 """Name of the plan file in a run's folder."""
+WEIGHTS = "weights"
+"""Folder of the trained weights in a run's folder."""
 
 OptionValue = str | int | bool
 RecordKey = tuple[str, str, int, bool, str]
@@ -287,6 +289,7 @@ class Settings:
     `margin`: two latencies are equal if their ratio is shown to lie between 1 / (1 + margin) and 1 + margin.
     `growth`: whether each model is also timed over all its lengths in turn, to fit exponents.
     `parts_apart`: whether the arms of a part take turns with each other alone, not with those of other parts of equal length and work.
+    `save_weights`: whether the weights of each training are kept in the run's folder (`bench.measure.weights`).
     """
 
     rounds: int = 7
@@ -304,6 +307,7 @@ class Settings:
     margin: float = 0.03
     growth: bool = True
     parts_apart: bool = False
+    save_weights: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -334,6 +338,8 @@ class Recipe:
     `distillation_weight`: share of the loss that comes from the teacher.
     `teacher_epochs`: training epochs of the teacher.
     `engine`: eager, or graph (steps replayed as a CUDA graph).
+    `init`: the weights to begin with: a run that kept them, or a file (`bench.measure.weights`); empty for fresh ones.
+    `init_sha256`: first digits of the sha256 of these weights, which planning fills in.
 
     Raises ValueError for an unknown word.
     """
@@ -364,6 +370,8 @@ class Recipe:
     optimizer: str = "adamw"
     ema: float = 0.0
     stochastic_depth: float = 0.0
+    init: str = ""
+    init_sha256: str = ""
 
     def __post_init__(self) -> None:
         require_one_of("schedule", self.schedule, SCHEDULES)

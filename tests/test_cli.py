@@ -22,7 +22,7 @@ from tests.specimens import ROOT, environment_of
 RUN = "run --models gmlp,vit --seq 17,65"
 TASK = "run --models vit --task digits --seq"
 TRAINED = f"{TASK} 17 --metrics accuracy"
-TRAINING_FLAGS = ("--accuracy-seq 17", "--seeds 2", "--epochs 2", "--recipe dropout=0.1", "--lr-trials 3")
+TRAINING_FLAGS = ("--accuracy-seq 17", "--seeds 2", "--epochs 2", "--recipe dropout=0.1", "--lr-trials 3", "--save-weights")
 MALFORMED = {
     "no model": "run --seq 17",
     "empty entry in models": "run --models gmlp,,vit --seq 17",

@@ -37,8 +37,9 @@ def _plan(name: str, request: Request, options: Options, parts: Sequence[str] = 
     announce_data_root(request)
     device = device_of(request, may_be_elsewhere=options.dry_run or runs_elsewhere(options.on))
     plan = plan_ablation(name, request, device, options.command, parts)
-    if request.seeds and not trains(plan):
-        raise RequestError(f"`seeds` is for training, but {name} trains nothing here", "leave `seeds` out")
+    for field in ("seeds", "save_weights"):
+        if field in request.typed and not trains(plan):
+            raise RequestError(f"`{field}` is for training, but {name} trains nothing here", f"leave `{field}` out")
     return plan
 
 

@@ -98,13 +98,17 @@ def device_of(request: Request, *, may_be_elsewhere: bool) -> str:
 
 
 def require_data_of(plan: Plan) -> None:
-    """Raise RequestError for missing data, before anything is measured."""
-    from bench.spec import is_trained
+    """Raise RequestError for missing data, or weights to begin with, before anything is measured."""
+    from bench.measure.weights import require_start
+    from bench.spec import base_recipe, is_trained
     from bench.tasks import require_data
 
     if trains(plan):
-        for task in dict.fromkeys(p.cell.workload.task for p in plan.cells if is_trained(p.cell, plan)):
+        trained = [planned.cell for planned in plan.cells if is_trained(planned.cell, plan)]
+        for task in dict.fromkeys(cell.workload.task for cell in trained):
             require_data(task)
+        for recipe in dict.fromkeys(base_recipe(cell, plan) for cell in trained):
+            require_start(recipe)
 
 
 def write_plan(wanted: Plan, path: Path) -> None:

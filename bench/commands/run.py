@@ -24,7 +24,7 @@ from bench.planning.request import Request
 from bench.report import console_views
 from bench.running.executors import DEFAULT_EXECUTOR
 from bench.running.signals import Stop
-from bench.spec import Plan, RequestError
+from bench.spec import WEIGHTS, Plan, RequestError
 
 if TYPE_CHECKING:
     from bench.analysis.study import Study
@@ -112,6 +112,8 @@ def measure(plan: Plan, options: Options) -> None:
         console.say(f"report: {measured.report}")
     if (traces := measured.folder / "traces").is_dir():
         console.say(f"traces: {traces}; open them at ui.perfetto.dev")
+    if (weights := measured.folder / WEIGHTS).is_dir():
+        console.say(f"weights: {weights}; try: bench predict {shlex.quote(str(measured.folder))} IMAGE")
     _say_notes(measured.study.concerns, measured.folder)
     if not options.json:
         console_views.show_answer(measured.study)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.intervals import mean_interval
 from bench.metrics import Measurement, Repeat
+from bench.progress import tell
 from bench.spec import Job, Record
 from bench.tasks._info import Images, info_of
 from bench.training.curve_fits import encode_fit
@@ -79,7 +80,7 @@ def measure(job: Job) -> Measurement:
     from bench.training.inspection import fit_of, mixing_of, picture_of
 
     seed = job.settings.seed + job.repeat
-    model, data = _prepare(job, seed)
+    model, data, begun = _prepare(job, seed)
     is_first = job.repeat == 0  # one example suffices; matrices in every record would take much space
     layout, curve = _layout(job), info_of(job.cell.workload.task).curve
     start = mixing_of(model, data, layout) if is_first else {}
@@ -94,6 +95,8 @@ def measure(job: Job) -> Measurement:
         **_sequence_scores(result.test, is_generated=data.generation is not None),
         **training_values(job, result),
         "seed": seed,
+        **begun,
+        **(_saved(job, model, data, result, seed) if job.settings.save_weights else {}),
         **mixing,
         **picture,
     }
@@ -103,7 +106,7 @@ def measure(job: Job) -> Measurement:
 
 def train_job(job: Job, *, seed: int, scores_test: bool) -> TrainResult:
     """Train the job's model, continuing from its checkpoint if there is one."""
-    model, data = _prepare(job, seed)
+    model, data, _ = _prepare(job, seed)
     return _train(job, model, data, seed=seed, scores_test=scores_test)
 
 
@@ -184,15 +187,16 @@ def summarise(records: Sequence[Record]) -> dict[str, Any]:
     return {name: found[name] for name in COLUMNS}
 
 
-def _prepare(job: Job, seed: int) -> tuple[nn.Module, TrainingData]:
-    """Build the untrained model and load its data.
+def _prepare(job: Job, seed: int) -> tuple[nn.Module, TrainingData, dict[str, str]]:
+    """Build the untrained model and load its data; return also what the record notes of weights that it begins with.
 
-    Both depend on the seed alone, even when training resumes.
+    All depend on the seed alone, even when training resumes.
     """
     import torch
 
     from bench.measure.model import build_model
     from bench.measure.step import set_product_precision
+    from bench.measure.weights import begin_with
     from bench.training.data import load_training_data
 
     if job.recipe is None:
@@ -200,7 +204,30 @@ def _prepare(job: Job, seed: int) -> tuple[nn.Module, TrainingData]:
     data = load_training_data(job.cell.model, job.cell.workload.task, job.recipe, seed=seed)
     set_product_precision(job.recipe.precision)
     torch.manual_seed(seed)
-    return build_model(job.cell.model), data
+    model = build_model(job.cell.model)
+    return model, data, begin_with(model, job.cell.model, job.recipe, seed) if job.recipe.init else {}
+
+
+def _saved(job: Job, model: nn.Module, data: TrainingData, result: TrainResult, seed: int) -> dict[str, str]:
+    """Save the scored weights in the run's folder; return the name of the file, or nothing, with a message, if writing fails."""
+    from bench.measure.weights import Trained, save
+
+    assert job.recipe is not None
+    mean, spread = (tuple(found.tolist()) if found is not None else () for found in (data.mean, data.spread))
+    trained = Trained(
+        cell=job.cell,
+        recipe=job.recipe,
+        seed=seed,
+        validation=result.validation.value,
+        mean=mean,
+        spread=spread,
+        classes=data.classes,
+    )
+    try:
+        return {"weights": save(Path(job.run_folder), trained, model).name}
+    except OSError as error:
+        tell(f"could not save the weights of {job.cell.model.name} ({error.strerror or error}); the scores are kept")
+        return {}
 
 
 def _train(job: Job, model: nn.Module, data: TrainingData, *, seed: int, scores_test: bool) -> TrainResult:

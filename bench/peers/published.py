@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -22,7 +23,9 @@ SIZES = ("width", "depth", "heads", "ffn_width")
 class Facts:
     """Facts of a published model.
 
+    `seq_len`: its own length; 0 for a convolutional network, which reads images whole.
     `num_extra`: tokens besides data tokens (class token, registers).
+    `patch_side`: pixels per side of a patch; 0 for a convolutional network.
     `sizes`: sizes that could be read from the model, by name.
     """
 
@@ -32,16 +35,22 @@ class Facts:
     num_classes: int
     sizes: Mapping[str, int]
 
-    @property
-    def pool(self) -> str:
-        return "cls" if self.num_extra == 1 else "mean"
+    def extra_at(self, seq_len: int) -> int:
+        """Return the tokens besides data tokens at this length.
+
+        A convolutional network has no tokens: n says beside which models it stands, so one that is no square number counts their class token.
+        """
+        return self.num_extra if self.patch_side else int(math.isqrt(seq_len) ** 2 != seq_len)
+
+    def pool_at(self, seq_len: int) -> str:
+        return "cls" if self.extra_at(seq_len) == 1 else "mean"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Publisher:
     """A library of published models.
 
-    `facts_of`: returns the facts of a model. Raises RequestError for an unknown name, or a model that does not cut images into patches.
+    `facts_of`: returns the facts of a model. Raises RequestError for an unknown name.
     `create`: returns the library's model of a config.
     `counterparts`: of published models, by name.
     """
@@ -50,6 +59,10 @@ class Publisher:
     facts_of: Callable[[str], Facts]
     create: Callable[[Published], nn.Module]
     counterparts: Mapping[str, Counterpart]
+
+    def reads_whole(self, options: tuple[tuple[str, OptionValue], ...]) -> bool:
+        """Return whether a model is a convolutional network, which reads images whole."""
+        return not self.facts_of(str(dict(options)["model"])).patch_side
 
     def spec_of(
         self,
@@ -64,10 +77,12 @@ class Publisher:
         """Return the spec of a published model, whatever `sizes` are asked.
 
         The interface is its own or a task's. Another `seq_len` changes the side of the images. Raises RequestError if the task or input is not
-        images, or if the length does not fit.
+        images, if the length does not fit, or if a convolutional network has no task or length.
         """
         facts = self.facts_of(str(dict(options)["model"]))
         n = seq_len or facts.seq_len
+        if not facts.patch_side:
+            _require_place(name, n, task)
         if n <= facts.num_extra:
             raise RequestError(
                 f"{name} has {facts.num_extra} tokens besides those of the image, so `seq={n}` is too short", f"try `seq={facts.seq_len}`"
@@ -105,11 +120,11 @@ class Published:
 
     @property
     def pool(self) -> str:
-        return self.facts.pool
+        return self.facts.pool_at(self.shape.seq_len)
 
     @property
     def data_tokens(self) -> int:
-        return self.shape.seq_len - self.facts.num_extra
+        return self.shape.seq_len - self.facts.extra_at(self.shape.seq_len)
 
     @property
     def unknown_sizes(self) -> tuple[str, ...]:
@@ -144,4 +159,15 @@ def _task_interface(name: str, facts: Facts, seq_len: int, task: str) -> Interfa
         raise RequestError(f"{name} reads images; task {task} has none", "try `task=digits` or cifar10")
     if facts.num_extra > 1:
         raise RequestError(f"{name} has {facts.num_extra} tokens besides those of the image; tasks allow at most one", "leave `task` out")
-    return info.interface(seq_len, facts.pool)
+    return info.interface(seq_len, facts.pool_at(seq_len))
+
+
+def _require_place(name: str, seq_len: int, task: str) -> None:
+    """Raise RequestError unless a convolutional network has a task, whose images it reads, and a length."""
+    if not task:
+        raise RequestError(
+            f"{name} does not cut images into patches, so it has no seq_len, and needs a task of images",
+            "add a `task` such as cifar10, or name a model that cuts patches, such as timm:gmlp_s16_224",
+        )
+    if not seq_len:
+        raise RequestError(f"{name} has no seq_len: n says beside which models it stands", "add theirs, such as `seq=65`")

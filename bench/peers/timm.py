@@ -1,6 +1,7 @@
 """timm's models: published ones as `timm:NAME`, without their weights, and at any size, as shipped.
 
-Source: Wightman, github.com/huggingface/pytorch-image-models. A strided convolution cuts the patches.
+Source: Wightman, github.com/huggingface/pytorch-image-models. A strided convolution cuts the patches. Convolutional networks read the images of a
+task whole.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from bench.peers.counted import build, build_on_device, cost, uses_attention
 from bench.peers.counterpart import Counterpart
 from bench.peers.names import library
 from bench.peers.published import COLOUR_CHANNELS, Facts, Published, Publisher, unknown_model
-from bench.spec import RequestError
 from models.layers.shape import image_sides, num_data_tokens, patch_of
 
 __all__ = ["build", "cost", "uses_attention"]
@@ -122,8 +122,10 @@ def create(config: Published) -> nn.Module:
     """
     facts, interface = config.facts, config.interface
     wanted = {"num_classes": interface.num_classes, **_images(config.data_tokens, interface.patch_dim)}
+    if not facts.patch_side:
+        wanted = {name: wanted[name] for name in ("num_classes", "in_chans")}
     usual = {"num_classes": facts.num_classes, "in_chans": COLOUR_CHANNELS, "patch_size": facts.patch_side}
-    if wanted["patch_size"] == facts.patch_side and config.shape.seq_len == facts.seq_len:
+    if wanted.get("patch_size") == facts.patch_side and config.shape.seq_len == facts.seq_len:
         usual["img_size"] = wanted["img_size"]
     changes = {name: value for name, value in wanted.items() if value != usual.get(name)}
     try:
@@ -136,10 +138,7 @@ def create(config: Published) -> nn.Module:
 
 @functools.lru_cache(maxsize=64)
 def facts_of(model: str) -> Facts:
-    """Read facts from the model, built on `meta`.
-
-    Raises RequestError for an unknown name, or a model that does not cut images into patches.
-    """
+    """Read facts from the model, built on `meta`. Raises RequestError for an unknown name."""
     timm = library("timm")
     if not timm.is_model(model):
         raise unknown_model("timm", model, timm.list_models(), "see: python -c 'import timm; print(timm.list_models())'")
@@ -148,9 +147,7 @@ def facts_of(model: str) -> Facts:
     embedding = getattr(built, "patch_embed", getattr(built, "stem", None))
     patches, side = getattr(embedding, "num_patches", None), getattr(embedding, "patch_size", None)
     if not isinstance(patches, int) or not isinstance(side, (int, tuple)):
-        raise RequestError(
-            f"timm:{model} does not cut images into patches, so it has no seq_len", "name a model that does, such as timm:gmlp_s16_224"
-        )
+        return Facts(seq_len=0, num_extra=0, patch_side=0, num_classes=int(getattr(built, "num_classes", 0)), sizes={})
     num_extra = int(getattr(built, "num_prefix_tokens", 0))
     return Facts(
         seq_len=patches + num_extra,
@@ -176,4 +173,4 @@ def _sizes(model: Any) -> dict[str, int]:
 
 
 PUBLISHER = Publisher(name="timm", facts_of=facts_of, create=create, counterparts=PUBLISHED)
-Config, spec_of = functools.partial(Published, publisher=PUBLISHER), PUBLISHER.spec_of
+Config, spec_of, reads_whole = functools.partial(Published, publisher=PUBLISHER), PUBLISHER.spec_of, PUBLISHER.reads_whole

@@ -1,6 +1,6 @@
 """torchvision's vision transformers: published ones as `torchvision:NAME`, without their weights, and at any size, as shipped.
 
-They use a strided convolution, torch's own attention layer and square images.
+They use a strided convolution, torch's own attention layer and square images. Its convolutional networks read the images of a task whole.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import nn
 from bench.peers.counted import build, build_on_device, cost, uses_attention
 from bench.peers.counterpart import Counterpart
 from bench.peers.names import library
-from bench.peers.published import Facts, Published, Publisher, unknown_model
+from bench.peers.published import COLOUR_CHANNELS, Facts, Published, Publisher, unknown_model
 from bench.spec import RequestError
 from models.layers.shape import image_sides, num_data_tokens, patch_of
 
@@ -63,24 +63,32 @@ def vit(seq_len: int, width: int, depth: int, heads: int, ffn_width: int, patch_
 
 
 def create(config: Published) -> nn.Module:
-    """Build the model from the sizes of the published one, because its name fixes the side of the patches."""
+    """Build the model; of a vision transformer from the sizes of the published one, because its name fixes the side of the patches.
+
+    Raises RequestError unless a convolutional network reads three channels.
+    """
     interface = config.interface
+    if not config.facts.patch_side:
+        channels, _ = patch_of(interface.patch_dim)
+        if channels != COLOUR_CHANNELS:
+            raise RequestError(
+                f"torchvision:{config.model} reads images of three channels, not {channels}", "try `task=cifar10`, or a model of timm"
+            )
+        model: nn.Module = library("torchvision").models.get_model(config.model, weights=None, num_classes=interface.num_classes)
+        return model
     return vit(config.shape.seq_len, patch_dim=interface.patch_dim, num_classes=interface.num_classes, **config.facts.sizes)
 
 
 @functools.lru_cache(maxsize=64)
 def facts_of(model: str) -> Facts:
-    """Read facts from the model, built on `meta`.
-
-    Raises RequestError for an unknown name, or a model that is not a vision transformer.
-    """
+    """Read facts from the model, built on `meta`. Raises RequestError for an unknown name."""
     models = library("torchvision").models
     if model not in (known := models.list_models(module=models)):
         raise unknown_model("torchvision", model, known, "try torchvision:vit_b_16")
     with torch.device("meta"):
         built = build_on_device(lambda: models.get_model(model, weights=None))
     if not isinstance(built, models.VisionTransformer):
-        raise RequestError(f"torchvision:{model} does not cut images into patches, so it has no seq_len", "try torchvision:vit_b_16")
+        return Facts(seq_len=0, num_extra=0, patch_side=0, num_classes=0, sizes={})
     found: Any = built
     sizes = {
         "width": found.hidden_dim,
@@ -92,4 +100,4 @@ def facts_of(model: str) -> Facts:
 
 
 PUBLISHER = Publisher(name="torchvision", facts_of=facts_of, create=create, counterparts=PUBLISHED)
-Config, spec_of = functools.partial(Published, publisher=PUBLISHER), PUBLISHER.spec_of
+Config, spec_of, reads_whole = functools.partial(Published, publisher=PUBLISHER), PUBLISHER.spec_of, PUBLISHER.reads_whole

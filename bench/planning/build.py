@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from bench.measure.model import uses_attention
+from bench.measure.weights import check_start
 from bench.planning.check import check_trainable, why_unsupported_mask, why_unsupported_workload
 from bench.planning.recipe import check_device, check_fits
 from bench.planning.request import ModelRequest, Request
@@ -185,6 +186,8 @@ def _resolve(request: Request, recipe: Recipe, device: str) -> _Resolved:
             continue
         if request.task:
             check_trainable(resolved.model, request.task, request.own_recipe or recipe)
+            if (request.own_recipe or recipe).init:
+                check_start(resolved.model, request.own_recipe or recipe)
         skipped += _unsupported(resolved, request, device)
         for planned in _expand(resolved, request, recipe, device):
             twin = cells.setdefault(planned.cell.cell_id, planned)

@@ -225,6 +225,7 @@ class Request:
     accuracy_seq: tuple[int, ...] = flag(
         (), "Train at these lengths only (default: all of seq).", "LIST", several(whole_number(2)), TRAINING
     )
+    save_weights: bool = switch("Keep the trained weights in the run's folder, for bench predict and recipe init=RUN.", TRAINING)
     data_root: Path | None = flag(None, f"Folder with data sets (default: ${DATA_VARIABLE}).", "DIR", existing_folder, TRAINING)
     download: bool = switch("Download missing data into that folder.", TRAINING)
 
@@ -257,7 +258,7 @@ NEEDS: dict[str, Need] = {
     ),
     "rounds": (_wants_rounds, "a metric that is measured in rounds", "add latency to `metrics`"),
     **dict.fromkeys(("margin", "cold"), FOR_TIMES),
-    **dict.fromkeys(("seeds", "epochs", "recipe", "lr_trials", "accuracy_seq"), FOR_TRAINING),
+    **dict.fromkeys(("seeds", "epochs", "recipe", "lr_trials", "accuracy_seq", "save_weights"), FOR_TRAINING),
     "decay_trials": (lambda request: TUNING in request.metrics, "`lr_trials`", "add `lr_trials=5`"),
 }
 """What the request must have for a field to have an effect, the same in words, and how to get it.

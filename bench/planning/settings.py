@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from bench.measure import environment
+from bench.measure.weights import require_start, start_digest
 from bench.planning.request import CUDA_SEQ, DEFAULT_ROUNDS, QUICK_ROUNDS, Request
 from bench.spec import Recipe, RequestError, Settings
 from bench.tasks import DATA_VARIABLE, DOWNLOAD_VARIABLE
@@ -47,12 +48,21 @@ def settings_of(request: Request, device: str) -> Settings:
         decay_trials=request.decay_trials,
         cold=request.cold,
         margin=request.margin,
+        save_weights=request.save_weights,
     )
 
 
 def recipe_of(request: Request) -> Recipe:
-    """Return the recipe, with the epochs of `epochs`."""
+    """Return the recipe, with the epochs of `epochs` and the digest of the weights to begin with.
+
+    Raises RequestError if these are missing or have another digest than the request says.
+    """
     recipe = Recipe(**dict[str, Any](request.recipe))
+    if recipe.init:
+        recipe = dataclasses.replace(recipe, init_sha256=recipe.init_sha256 or start_digest(recipe.init))
+        require_start(recipe)
+    elif recipe.init_sha256:
+        raise RequestError("init_sha256 of `recipe` is of weights to begin with, which init names", "add init=RUN to `recipe`")
     return dataclasses.replace(recipe, epochs=request.epochs) if request.epochs else recipe
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from bench import catalog
 from bench.errors import one_line
 from bench.measure.model import config_of, cost_of, family_of, is_counted
+from bench.measure.weights import cells_to_begin
 from bench.planning.budget import (
     FLOPS_TOLERANCE,
     PARAMS_TOLERANCE,
@@ -101,7 +102,7 @@ def _resolve_outside(wanted: ModelRequest, request: Request) -> Iterator[SizedMo
     """
     if request.width and request.params and not wanted.is_published:
         raise RequestError(f"`width` and `params` both set the size of {wanted.name}", "leave `width` or `params` out")
-    if wanted.is_published or request.width:
+    if request.width or (wanted.is_published and not _stands_beside(wanted, request)):
         for n in request.seq or (None,):
             model = _outside_spec(wanted, request, n, request.width)
             _require_countable(model)
@@ -117,6 +118,12 @@ def _resolve_outside(wanted: ModelRequest, request: Request) -> Iterator[SizedMo
             yield SizedModel(model=model, match=request.match, budget=budget, budget_error=error)
 
 
+def _stands_beside(wanted: ModelRequest, request: Request) -> bool:
+    """Return whether a published model is a convolutional network beside models that a budget sizes, with which it is compared at the nearest."""
+    sized = request.params and any(not model.is_published for model in request.models)
+    return bool(sized and family_of(wanted.family).reads_whole(wanted.options))
+
+
 def _own_widths(wanted: ModelRequest, request: Request, n: int, kept: dict[int, int | None]) -> dict[int, int | None]:
     """Return the width of a user's own model for every budget; None if its size is as it is, for the nearest budget alone.
 
@@ -124,7 +131,7 @@ def _own_widths(wanted: ModelRequest, request: Request, n: int, kept: dict[int, 
     """
     if request.match == "shape" and kept:
         return kept
-    if not family_of(wanted.family).takes(wanted.options, "width"):
+    if wanted.is_published or not family_of(wanted.family).takes(wanted.options, "width"):
         model = _outside_spec(wanted, request, n, None)
         _require_countable(model)
         params = cost_of(model).params().at(n)
@@ -237,6 +244,9 @@ def _resolve_budgets(wanted: ModelRequest, request: Request) -> Iterator[SizedMo
         shape: Shape | None = None
         for n in sorted(request.seq):
             model = _placeholder_model(wanted, request, n)
+            if begun := _begun_shape(model, request, budget):
+                yield _same_shape(replace(model, shape=begun), request, budget)
+                continue
             if request.match == "shape" and shape is not None:
                 yield _same_shape(replace(model, shape=replace(shape, seq_len=n)), request, budget)
                 continue
@@ -247,6 +257,17 @@ def _resolve_budgets(wanted: ModelRequest, request: Request) -> Iterator[SizedMo
             if request.match == "shape" and shape is None:
                 yield from _skip_longer(wanted, request, budget, n)
                 break
+
+
+def _begun_shape(model: ModelSpec, request: Request, budget: int) -> Shape | None:
+    """Return the shape of the weights that a model's training begins with, of several the nearest to the budget; None if there are none of it.
+
+    A head of another number of classes would otherwise change the sizes that meet the budget, and the weights would not fit.
+    """
+    n, start = model.shape.seq_len, str(dict(request.recipe).get("init", ""))
+    shapes = [cell.model.shape for cell in cells_to_begin(start) if cell.model.name == model.name]
+    fitting = [shape for shape in shapes if (shape.seq_len, shape.depth) == (n, request.depth)]
+    return min(fitting, key=lambda shape: abs(cost_of(replace(model, shape=shape)).params().at(n) - budget), default=None)
 
 
 def _same_shape(model: ModelSpec, request: Request, budget: int) -> SizedModel:

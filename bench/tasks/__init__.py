@@ -74,7 +74,9 @@ class Splits:
     `train`: items to learn from.
     `test`: items scored once, after training.
     `validation`: None if validation items are drawn from `train`.
-    `mean`, `spread`: mean and standard deviation for normalising uint8 images scaled to 0..1, `(channels,)`; None if nothing remains to normalise.
+    `mean`, `spread`: mean and standard deviation for normalising images scaled to 0..1, `(channels,)`; None without images.
+    `are_normalised`: whether the images are stored normalised; others are uint8.
+    `classes`: names of the classes, in order; empty if they have none.
     """
 
     train: Split
@@ -82,6 +84,8 @@ class Splits:
     validation: Split | None = None
     mean: Tensor | None = None
     spread: Tensor | None = None
+    are_normalised: bool = False
+    classes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

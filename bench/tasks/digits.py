@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SIDE = 32
+LEVELS = 16
+"""The largest grey level."""
 OPTIONS = (ITEMS_OPTION,)
 INFO = TaskInfo(
     name="digits",
@@ -66,7 +68,14 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
     mean, spread = learned.mean(dim=(0, 2, 3), keepdim=True), learned.std(dim=(0, 2, 3), keepdim=True)
     images = (images - mean) / spread
     train = chosen_items(choice, INFO, Split(inputs=images[~is_test], targets=labels[~is_test]))
-    return Splits(train=train, test=Split(inputs=images[is_test], targets=labels[is_test]))
+    return Splits(
+        train=train,
+        test=Split(inputs=images[is_test], targets=labels[is_test]),
+        mean=mean.flatten() / LEVELS,
+        spread=spread.flatten() / LEVELS,
+        are_normalised=True,
+        classes=tuple("0123456789"),
+    )
 
 
 def chosen_for_test(labels: Tensor) -> Tensor:

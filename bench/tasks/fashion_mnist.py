@@ -58,7 +58,7 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
             FashionMNIST(root, download=True)
         images, labels, test_images, test_labels = (_read(root / FOLDER / name) for name in FILES)
         train, test = _split(images, labels), _split(test_images, test_labels)
-    return subset_splits(choice, INFO, train, test)
+    return subset_splits(choice, INFO, train, test, FashionMNIST.classes)
 
 
 def _split(images: Tensor, labels: Tensor) -> Split:

@@ -14,16 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bench.spec import RequestError
 from bench.tasks import Place, Split, Splits
 from bench.tasks._info import Images, TaskChoice, TaskInfo
-from bench.tasks.readers.images import READ_ERRORS, SUBSET_SEED, splits_of
+from bench.tasks.readers.images import SUBSET_SEED, read_images, splits_of
 from models.layers.options import Option
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 ARGUMENT = "FOLDER"
 OPTIONS = (Option("side", 32, low=2), Option("split", 0.0, high=0.9), Option("height", 0), Option("width", 0))
@@ -68,10 +64,12 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
     """
     require_data(choice, place)
     if choice.options["split"]:
-        train, test = _drawn_split(choice, _read(choice, Path(choice.argument).expanduser()))
-        return splits_of(train, test)
-    splits = {name: _read(choice, folder) for name, folder in _split_folders(choice).items()}
-    return splits_of(splits["train"], splits["test"], splits.get("validation"))
+        root = Path(choice.argument).expanduser()
+        train, test = _drawn_split(choice, _read(choice, root))
+        return splits_of(train, test, classes=tuple(_files(root)))
+    folders = _split_folders(choice)
+    splits = {name: _read(choice, folder) for name, folder in folders.items()}
+    return splits_of(splits["train"], splits["test"], splits.get("validation"), tuple(_files(folders["train"])))
 
 
 def _split_folders(choice: TaskChoice) -> dict[str, Path]:
@@ -174,40 +172,8 @@ def _read(choice: TaskChoice, folder: Path) -> Split:
     Images are `(items, 3, height, width)` uint8.
     """
     import torch
-    from torchvision.transforms import v2
 
     height, width = _size(choice)
     stored = [(label, path) for label, files in enumerate(_files(folder).values()) for path in files]
-    images = torch.empty(len(stored), 3, height, width, dtype=torch.uint8)
-    for item, (_, path) in enumerate(stored):
-        image = _read_image(choice, path)
-        is_wide = image.width * height >= image.height * width
-        covering = [height, image.width * height // image.height] if is_wide else [image.height * width // image.width, width]
-        images[item] = v2.functional.pil_to_tensor(v2.functional.center_crop(v2.functional.resize(image, covering), [height, width]))
+    images = read_images([path for _, path in stored], height=height, width=width, of=f"`task={choice.text}`: ")
     return Split(inputs=images, targets=torch.tensor([label for label, _ in stored], dtype=torch.int64))
-
-
-def _read_image(choice: TaskChoice, path: Path) -> Image:
-    """Read an image as RGB of 8 bits, the way a viewer shows it.
-
-    Raises RequestError for a damaged or huge file, and for floats and 32-bit numbers: no file says which value is white.
-    """
-    import numpy as np
-    from PIL import Image, ImageOps
-
-    try:
-        with Image.open(path) as stored:
-            image: Image.Image = ImageOps.exif_transpose(stored)
-    except (*READ_ERRORS, SyntaxError, Image.DecompressionBombError) as error:  # Pillow raises SyntaxError for a damaged PNG
-        reason = " ".join(str(error).split())
-        raise RequestError(
-            f"`task={choice.text}`: {path} cannot be read as an image: {reason}", "remove it, or replace it with an intact copy"
-        ) from error
-    if image.mode in ("I", "F"):
-        pixels = "floats" if image.mode == "F" else "32-bit numbers"
-        raise RequestError(
-            f"`task={choice.text}`: the pixels of {path} are {pixels}, of unknown range", "save it with 8 or 16 bits per channel"
-        )
-    if image.mode.startswith("I;16"):  # converted as it is, all above 255 would be white
-        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-    return image.convert("RGB")

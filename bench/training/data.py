@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from bench.measure.model import config_of, num_data_tokens_of
 from bench.serialize import ID_LENGTH
@@ -25,6 +26,7 @@ class TrainingData:
     `answers`, `generation`: as in `TaskInfo`.
     `num_classes`: outputs of the task; 0 if unknown.
     `data_id`: digest of the task's data, equal for equal data.
+    `mean`, `spread`, `classes`: as in `Splits`.
     """
 
     learned: Split
@@ -35,6 +37,9 @@ class TrainingData:
     num_classes: int = 0
     generation: Generation | None = None
     data_id: str = ""
+    mean: Tensor | None = None
+    spread: Tensor | None = None
+    classes: tuple[str, ...] = ()
 
     def to(self, device: str) -> TrainingData:
         moved = {name: getattr(self, name).to(device) for name in ("learned", "held_out", "test", "reader")}
@@ -55,7 +60,9 @@ def load_training_data(model: ModelSpec, task: str, recipe: Recipe, *, seed: int
         raise ValueError(f"task {task} needs {interface}, the model was built for {model.interface}")
     patch_side = info.reads.patch_side(model.shape.seq_len, pool) if isinstance(info.reads, Images) else None
     splits = load_splits(task, num_tokens=num_data_tokens_of(model))
-    whole = Reader(patch_side=patch_side, mean=splits.mean, spread=splits.spread)
+    whole = Reader(patch_side=patch_side)
+    if not splits.are_normalised:
+        whole = replace(whole, mean=splits.mean, spread=splits.spread)
     augmentation = Augmentation(recipe.augment, num_classes=info.num_classes, magnitude=recipe.magnitude) if recipe.augment else None
     reader = replace(whole, augmentation=augmentation)
     learned = splits.train
@@ -73,6 +80,9 @@ def load_training_data(model: ModelSpec, task: str, recipe: Recipe, *, seed: int
         num_classes=info.num_classes,
         generation=info.generation,
         data_id=digest(splits),
+        mean=splits.mean,
+        spread=splits.spread,
+        classes=splits.classes,
     )
 
 

@@ -50,24 +50,19 @@ def mixing_of(model: nn.Module, data: TrainingData, layout: TokenLayout) -> dict
     batch = data.reader.read(data.test.select(chosen))
     found: dict[str, list[LayerMixing]] = {}
 
-    def keep(mixer: Any, arguments: tuple[Tensor, ...]) -> None:
-        if arguments[0].shape[1] != layout.seq_len:
-            return
-        weights = _mean_weights(mixer.token_weights, arguments[0])
+    def keep(mixer: Any, weights: NDArray[Any]) -> None:
         kind = type(mixer).__module__.rpartition(".")[2]
-        found.setdefault(kind, []).append(reduce_layer(weights.cpu().numpy(), layout, order=getattr(mixer, "TOKEN_ORDER", "")))
+        found.setdefault(kind, []).append(reduce_layer(weights, layout, order=getattr(mixer, "TOKEN_ORDER", "")))
 
     steps: list[Tensor] = []
 
     def keep_step(_module: nn.Module, _arguments: Any, weights: Tensor) -> None:
         steps.append(weights[0])
 
-    mixers = [module for module in model.modules() if hasattr(module, "token_weights")]
-    hooks = [mixer.register_forward_pre_hook(keep) for mixer in mixers]
-    hooks += [module.register_forward_hook(keep_step) for name, module in model.named_modules() if name.rpartition(".")[2] == "alignment"]
+    aligned = (module for name, module in model.named_modules() if name.rpartition(".")[2] == "alignment")
+    hooks = [module.register_forward_hook(keep_step) for module in aligned]
     try:
-        model.eval()
-        model(batch.data.to(_device_of(model)))
+        see_mixing(model, batch.data, layout.seq_len, keep)
     finally:
         for hook in hooks:
             hook.remove()
@@ -78,6 +73,26 @@ def mixing_of(model: nn.Module, data: TrainingData, layout: TokenLayout) -> dict
         maps = average_blocks((unit @ unit.T).cpu().numpy()[None], layout)
         found[POSITIONS] = [LayerMixing(maps=maps, vectors=vectors.cpu().numpy())]
     return {kind: tuple(layers) for kind, layers in found.items()}
+
+
+@torch.no_grad()
+def see_mixing(model: nn.Module, data: Tensor, seq_len: int, see: Callable[[nn.Module, NDArray[Any]], None]) -> Tensor:
+    """Return the model's answers to a batch; show `see` each mixer and its mean matrix over the items, `(heads, n, n)`, in order of execution.
+
+    Only mixers of the whole sequence are shown. Leaves the model in evaluation mode.
+    """
+
+    def show(mixer: Any, arguments: tuple[Tensor, ...]) -> None:
+        if arguments[0].shape[1] == seq_len:
+            see(mixer, _mean_weights(mixer.token_weights, arguments[0]).cpu().numpy())
+
+    hooks = [mixer.register_forward_pre_hook(show) for mixer in model.modules() if hasattr(mixer, "token_weights")]
+    try:
+        answers: Tensor = model.eval()(data.to(_device_of(model)))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return answers
 
 
 @torch.no_grad()

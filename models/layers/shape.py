@@ -93,21 +93,23 @@ def patch_of(patch_dim: int) -> tuple[int, int]:
     raise ValueError(f"patch_dim must be a square or three times a square, not {patch_dim}: images have square patches")
 
 
-def image_grid(data_tokens: int) -> tuple[int, int]:
+def image_grid(data_tokens: int, rows: int = 0) -> tuple[int, int]:
     """Return (rows, columns) of an image's patches.
 
-    The grid is a square if `data_tokens` is a perfect square, otherwise a single row.
+    Without `rows` the grid is a square if `data_tokens` is a perfect square, otherwise a single row.
     """
-    rows = math.isqrt(data_tokens)
-    return (rows, rows) if rows * rows == data_tokens else (1, data_tokens)
+    if rows:
+        return rows, data_tokens // rows
+    side = math.isqrt(data_tokens)
+    return (side, side) if side * side == data_tokens else (1, data_tokens)
 
 
-def image_sides(data_tokens: int, patch_dim: int) -> tuple[int, int, int]:
-    """Return (channels, height, width) of an image with `data_tokens` patches.
+def image_sides(data_tokens: int, patch_dim: int, rows: int = 0) -> tuple[int, int, int]:
+    """Return (channels, height, width) of an image with `data_tokens` patches, in so many `rows` (0: `image_grid`).
 
     Height and width are in pixels.
     """
-    (rows, columns), (channels, side) = image_grid(data_tokens), patch_of(patch_dim)
+    (rows, columns), (channels, side) = image_grid(data_tokens, rows), patch_of(patch_dim)
     return channels, rows * side, columns * side
 
 

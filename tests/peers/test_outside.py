@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,16 +14,21 @@ from bench.cli import main
 from bench.flop_counter import HAS_FVCORE, CountError
 from bench.measure.model import build_model, config_of, cost_of, num_data_tokens_of, uses_attention
 from bench.measure.step import synthetic_batch
+from bench.measure.weights import build_trained, files_of
 from bench.metrics import flops, params
 from bench.peers import python
+from bench.peers.adapter import unadapted
 from bench.peers.counted import counted
 from bench.planning.check import check_plan
 from bench.progress import listening
 from bench.report.describe import description
 from bench.serialize import from_json, to_json
-from bench.spec import Cell, ModelSpec, Plan, RequestError, Workload
+from bench.spec import Cell, ModelSpec, Plan, Recipe, RequestError, Workload
+from bench.training.data import load_training_data
+from models.layers.patches import cut_patches
 from tests.made_jobs import small_job
 from tests.planning.plans import plan_of
+from tests.trained_run import trained_run
 
 MADE = "python:tests.peers.made_models"
 SIZES = {"width": "32", "depth": "2", "heads": "4", "ffn_width": "64"}
@@ -165,6 +171,10 @@ def test_a_plan_with_outside_models_is_read_again_and_held_to_its_cost() -> None
         ("timm:gmlp_s", {}, "timm has no model 'gmlp_s'"),
         ("timm:resnet18", {}, "timm:resnet18 does not cut images into patches"),
         ("torchvision:resnet18", {}, "torchvision:resnet18 does not cut images into patches"),
+        ("timm:resnet18", {"task": "digits"}, "timm:resnet18 has no seq_len: n says beside which models it stands"),
+        ("timm:resnet18", {"task": "digits", "seq": "18"}, "lengths that fit: 2, 5, 17, 65"),
+        ("timm:resnet18", {"task": "copy", "seq": "17"}, "reads images; task copy has none"),
+        ("torchvision:resnet18", {"task": "digits", "seq": "17"}, "torchvision:resnet18 reads images of three channels, not 1"),
         ("torchvision:vit_b", {}, "torchvision has no model 'vit_b'"),
         ("torchvision:vit_b_16", {"seq": "19"}, "reads square images of three channels, not 18 patches"),
         ("torchvision:vit_b_16", {"input": "tokens"}, "reads images, not --input tokens"),
@@ -192,6 +202,50 @@ def test_what_cannot_be_built_is_one_line(name: str, flags: dict[str, str], said
     assert said in f"{caught.value} {caught.value.hint}"
     assert "\n" not in str(caught.value)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "channels"),
+    [pytest.param("timm:resnet18", "digits", 1, marks=pytest.mark.slow), ("torchvision:resnet18", "cifar10", 3)],
+)
+def test_a_convolutional_network_reads_a_tasks_images_whole_beside_vit(name: str, task: str, channels: int) -> None:
+    pytest.importorskip(name.partition(":")[0])
+    plan = planned(f"vit,{name}", task=task, seq="17,65", params="11M,300k", depth="6", metrics="params")
+    ours = [found for found in plan.cells if found.cell.model.name == name]
+    assert [(found.cell.model.shape.seq_len, found.sizing.budget, found.sizing.match) for found in ours] == [
+        (17, 11_000_000, "params"),
+        (65, 11_000_000, "params"),
+    ]
+    assert planned(name, task=task, seq="17").cells[0].sizing.budget is None  # alone it is as published
+    assert [found.size(size) for found in ours for size in ("width", "depth", "heads", "ffn_width")] == [None] * 8
+    for found in ours:
+        model = found.cell.model
+        assert num_data_tokens_of(model) == model.shape.seq_len - 1
+        module = build_model(model).eval()
+        images = torch.randn(2, channels, 32, 32)
+        with torch.no_grad():
+            torch.testing.assert_close(module(cut_patches(images, 32 // math.isqrt(model.shape.seq_len - 1))), unadapted(module)(images))
+        params_of = sum(parameter.numel() for parameter in module.parameters())
+        assert (
+            found.sizing.params == params_of == 11_181_642 - 64 * 49 * (3 - channels)
+        )  # published: 11,689,512 with a head of 1,000 classes
+        assert params_of + 990 * 513 + 64 * 49 * (3 - channels) == 11_689_512
+
+
+@pytest.mark.slow
+def test_a_convolutional_network_trains(tmp_path: Path) -> None:
+    pytest.importorskip("timm")
+    plan, (found,) = trained_run(
+        tmp_path, "digits+items=100", models="timm:resnet10t", recipe=Recipe(epochs=2), seq="17", width="", depth=""
+    )
+    assert found.samples["loss"][-1] < found.samples["loss"][0]
+    assert found.values["train_flops"] > 0
+    assert "mixing" not in found.values
+    _, model = build_trained(files_of(tmp_path)[0])
+    data = load_training_data(plan.cells[0].cell.model, plan.cells[0].cell.workload.task, plan.recipe, seed=0)
+    with torch.no_grad():
+        right = model(data.test.inputs).argmax(1) == data.test.targets
+    assert right.float().tolist() == found.samples["item_scores"]
 
 
 def test_a_width_and_a_budget_are_too_much_for_a_user_model() -> None:

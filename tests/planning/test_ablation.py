@@ -167,6 +167,7 @@ def ablate(typed: str) -> int:
         ("", "no question is named"),
         ("sequence_lenght", "did you mean sequence_length?"),
         ("headline --quick --seeds 2", "--seeds is for training, but headline trains nothing here"),
+        ("headline --quick --save-weights", "--save-weights is for training, but headline trains nothing here"),
         ("scale --all", "--all answers every question, so the question scale cannot be added"),
         ("--all --out x", "--all answers every question, so --out cannot be added"),
     ],

@@ -40,6 +40,8 @@ EVERY_KEY: dict[str, tuple[str, Any]] = {
     "optimizer": ("adam", "adam"),
     "ema": ("0.99", 0.99),
     "stochastic_depth": ("0.2", 0.2),
+    "init": ("results/a/weights/b.pt", "results/a/weights/b.pt"),
+    "init_sha256": ("0123456789ab", "0123456789ab"),
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas
@@ -13,7 +13,7 @@ from bench.analysis.study import Study
 from bench.planning.tuning import STEPS
 from bench.report.document import Block, Bullets, Code, Paragraph, TableBlock
 from bench.report.tables import Table
-from bench.spec import MEASURED, NO_TEACHER, OPTIMIZERS, Plan, Recipe
+from bench.spec import MEASURED, NO_TEACHER, OPTIMIZERS, WEIGHTS, Plan, Recipe
 
 ALL_COUNTERS = "closed form, torch, fvcore"
 UNKNOWN = "not known"
@@ -140,13 +140,14 @@ def recipe_text(recipe: Recipe) -> str:
         else f" after a warm-up over {recipe.warmup:.0%} of the steps, then {recipe.schedule}"
     )
     stop = f"stopped after {recipe.early_stop} epochs without improvement" if recipe.early_stop else ""
+    begun = f"begun with the weights of {recipe.init} (sha256 {recipe.init_sha256})" if recipe.init else ""
     averaged = f"scored by an exponential moving average of the weights, decay {recipe.ema:g} per step" if recipe.ema else ""
     parts = (
         f"{OPTIMIZERS[recipe.optimizer]}, {recipe.epochs} epochs, batch {recipe.batch_size * recipe.accumulate}",
         f"peak learning rate {recipe.learning_rate:g}{warmup}",
         f"weight decay {recipe.weight_decay:g}, label smoothing {recipe.label_smoothing:g}, gradients clipped at {recipe.clip_norm:g}",
         f"augmentation: {', '.join(recipe.augment) or 'none'}{strength}",
-        *(part for part in (dropout, skipping, stop, teacher, averaged) if part),
+        *(part for part in (begun, dropout, skipping, stop, teacher, averaged) if part),
         f"{recipe.precision}{', compiled' if recipe.compile else ''}{f', engine {recipe.engine}' if recipe.engine != 'eager' else ''}",
     )
     return "; ".join(parts)
@@ -170,7 +171,17 @@ def reproduction(study: Study) -> tuple[Block, ...]:
         Code(text=study.plan.command),
         Paragraph(text="Rebuild this report from its records, or measure the same plan again on another machine:"),
         Code(text=f"bench report {' '.join(folders)}{out}\n{repeat}"),
+        *_weights(study, folders),
     )
+
+
+def _weights(study: Study, folders: Sequence[str]) -> tuple[Block, ...]:
+    """Say where the trained weights are, if they were kept."""
+    num = sum("weights" in record.outcome.values for record in study.records)
+    if not num:
+        return ()
+    where = ", ".join(f"{folder}/{WEIGHTS}" for folder in folders)
+    return (Paragraph(text=f"weights: {where}, of {num} training{'s' if num > 1 else ''}, at the scored epoch (bench predict RUN IMAGE)"),)
 
 
 def _fact(name: str, value: Any) -> str:

@@ -10,7 +10,8 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.client import HTTPException
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from bench.spec import RequestError
 from bench.tasks import Place, Split, Splits
@@ -18,6 +19,7 @@ from bench.tasks._info import TaskChoice, TaskInfo
 from models.layers.options import Option
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
     from torch import Tensor
 
 READ_ERRORS = (OSError, EOFError, HTTPException, RuntimeError, ValueError, TypeError, LookupError, AssertionError, zlib.error)
@@ -62,10 +64,10 @@ def reading_errors(task: str, place: Place, folder: str) -> Iterator[None]:
         ) from error
 
 
-def splits_of(train: Split, test: Split, validation: Split | None = None) -> Splits:
-    """Join splits and the statistics of the training images."""
+def splits_of(train: Split, test: Split, validation: Split | None = None, classes: Sequence[str] = ()) -> Splits:
+    """Join splits, the statistics of the training images and the names of the classes."""
     mean, spread = channel_statistics(train.inputs)
-    return Splits(train=train, test=test, validation=validation, mean=mean, spread=spread)
+    return Splits(train=train, test=test, validation=validation, mean=mean, spread=spread, classes=tuple(classes))
 
 
 def channel_statistics(images: Tensor) -> tuple[Tensor, Tensor]:
@@ -95,14 +97,56 @@ def load_cifar(choice: TaskChoice, whole: TaskInfo, kind: str, place: Place, fol
     import torch
     from torchvision import datasets
 
-    def split(*, is_train: bool) -> Split:
-        stored = getattr(datasets, kind)(place.folder(whole.name), train=is_train, download=place.download)
+    def split_of(stored: Any) -> Split:
         images: Tensor = torch.from_numpy(stored.data).permute(0, 3, 1, 2).contiguous()
         return Split(inputs=images, targets=torch.tensor(stored.targets, dtype=torch.int64))
 
     with reading_errors(whole.name, place, folder):
-        train, test = split(is_train=True), split(is_train=False)
-    return subset_splits(choice, whole, train, test)
+        stored = [getattr(datasets, kind)(place.folder(whole.name), train=is_train, download=place.download) for is_train in (True, False)]
+        train, test = map(split_of, stored)
+    return subset_splits(choice, whole, train, test, stored[0].classes)
+
+
+def read_images(paths: Sequence[Path], *, height: int, width: int, channels: int = 3, of: str = "") -> Tensor:
+    """Read images, `(items, channels, height, width)` uint8.
+
+    Each is turned upright (EXIF), converted to RGB or grey of 8 bits, and resized until it just covers height and width; the middle is kept.
+
+    `of`: first words of errors. Raises RequestError, naming the file, for an unreadable image.
+    """
+    import torch
+    from torchvision.transforms.v2 import functional
+
+    images = torch.empty(len(paths), channels, height, width, dtype=torch.uint8)
+    for item, path in enumerate(paths):
+        image = read_image(path, of).convert("L" if channels == 1 else "RGB")
+        is_wide = image.width * height >= image.height * width
+        covering = [height, image.width * height // image.height] if is_wide else [image.height * width // image.width, width]
+        images[item] = functional.pil_to_tensor(functional.center_crop(functional.resize(image, covering), [height, width]))
+    return images
+
+
+def read_image(path: Path, of: str = "") -> Image:
+    """Read an image as RGB of 8 bits, the way a viewer shows it.
+
+    `of`: first words of errors. Raises RequestError for a missing, damaged or huge file, and for floats and 32-bit numbers: no file says which value
+    is white.
+    """
+    import numpy as np
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(path) as stored:
+            image: Image.Image = ImageOps.exif_transpose(stored)
+    except (*READ_ERRORS, SyntaxError, Image.DecompressionBombError) as error:  # Pillow raises SyntaxError for a damaged PNG
+        reason = " ".join(str(error).split())
+        raise RequestError(f"{of}{path} cannot be read as an image: {reason}", "remove it, or replace it with an intact copy") from error
+    if image.mode in ("I", "F"):
+        pixels = "floats" if image.mode == "F" else "32-bit numbers"
+        raise RequestError(f"{of}the pixels of {path} are {pixels}, of unknown range", "save it with 8 or 16 bits per channel")
+    if image.mode.startswith("I;16"):  # converted as it is, all above 255 would be white
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    return image.convert("RGB")
 
 
 def subset_info(choice: TaskChoice, whole: TaskInfo) -> TaskInfo:
@@ -122,9 +166,9 @@ def subset_info(choice: TaskChoice, whole: TaskInfo) -> TaskInfo:
     return dataclasses.replace(whole, name=choice.text, num_train=items or whole.num_train)
 
 
-def subset_splits(choice: TaskChoice, whole: TaskInfo, train: Split, test: Split) -> Splits:
+def subset_splits(choice: TaskChoice, whole: TaskInfo, train: Split, test: Split, classes: Sequence[str]) -> Splits:
     """Join the splits of a data set, limited to the requested number of training images; test images and normalisation stay unchanged."""
-    return dataclasses.replace(splits_of(train, test), train=chosen_items(choice, whole, train))
+    return dataclasses.replace(splits_of(train, test, classes=classes), train=chosen_items(choice, whole, train))
 
 
 def chosen_items(choice: TaskChoice, whole: TaskInfo, train: Split) -> Split:

@@ -1,0 +1,236 @@
+"""bench predict: what a trained model says of an image, by hand too, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from bench.cli import main
+from bench.measure.weights import build_trained, files_of, read_trained
+from bench.spec import Plan
+from models.layers.patches import cut_patches
+from tests.trained_run import made_task, trained_run
+
+Run = tuple[Path, Plan]
+
+
+@pytest.fixture(scope="module")
+def photo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Wider than high, and lying on its side by its EXIF data."""
+    path = tmp_path_factory.mktemp("photo") / "own photo.png"
+    pixels = np.random.default_rng(1).integers(256, size=(20, 33, 3), dtype=np.uint8)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(pixels).save(path, exif=exif)
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Two models and two seeds, on colour photographs of 8 pixels."""
+    folder = tmp_path_factory.mktemp("run")
+    plan, _ = trained_run(folder, made_task(tmp_path_factory.mktemp("images")), seeds=2)
+    return folder, plan
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Grey, and without a class token."""
+    folder = tmp_path_factory.mktemp("digits")
+    return folder, trained_run(folder, "digits+items=50", models="metaformer+mixer=attention+pool=mean", seq="16")[0]
+
+
+def predicted(capsys: pytest.CaptureFixture[str], *words: object) -> Any:
+    with pytest.raises(SystemExit) as ended:
+        main(["predict", *map(str, words), "--json"])
+    told = capsys.readouterr()
+    assert not ended.value.code, told.err
+    return json.loads(told.out)
+
+
+def by_hand(path: Path, photo: Path) -> dict[str, float]:
+    """The probability of each class: read, turned, resized, cut and normalised here, without the program's reader."""
+    trained, model = build_trained(path)
+    channels = len(trained.mean)
+    side = 8 if channels == 3 else 32
+    upright = Image.open(photo).convert("RGB").transpose(Image.Transpose.ROTATE_270).convert("RGB" if channels == 3 else "L")
+    width, height = upright.size
+    edge = min(width, height)
+    small = upright.resize((width * side // edge, height * side // edge), Image.Resampling.BILINEAR)
+    top, left = round((small.height - side) / 2), round((small.width - side) / 2)
+    pixels = np.asarray(small.crop((left, top, left + side, top + side))).reshape(side, side, channels)
+    normal = (torch.tensor(pixels).permute(2, 0, 1) / 255 - torch.tensor(trained.mean)[:, None, None]) / torch.tensor(trained.spread)[
+        :, None, None
+    ]
+    with torch.no_grad():
+        shares = model(cut_patches(normal[None], side // 2 if channels == 3 else side // 4))[0].softmax(0)
+    return dict(zip(trained.classes, shares.tolist(), strict=True))
+
+
+def test_each_model_says_what_it_says_by_hand(run: Run, photo: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    folder, plan = run
+    found = predicted(capsys, folder, photo, "--out", tmp_path)
+    assert [(row["model"], row["seed"]) for row in found] == [("gmlp", 0), ("vit", 0)]
+    for row, planned in zip(found, plan.cells, strict=True):
+        expected = by_hand(folder / "weights" / f"{planned.cell.cell_id}-seed0.pt", photo)
+        assert set(expected) == {"cat", "dog"}
+        assert {entry["class"]: pytest.approx(entry["probability"], abs=1e-5) for entry in row["classes"]} == expected
+        assert row["classes"][0]["probability"] >= row["classes"][1]["probability"]
+
+
+def test_a_grey_task_reads_grey_images_and_shows_five_classes(
+    digits: Run, photo: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder, _ = digits
+    (row,) = predicted(capsys, folder, photo, "--out", tmp_path)
+    expected = by_hand(files_of(folder)[0], photo)
+    best = sorted(expected, key=lambda name: -expected[name])[:5]
+    assert [entry["class"] for entry in row["classes"]] == best
+    assert [entry["probability"] for entry in row["classes"]] == pytest.approx([expected[name] for name in best], abs=1e-5)
+
+
+def test_what_is_normalised_in_store_is_normalised_alike_for_a_prediction(digits: Run) -> None:
+    """Grey levels of 0 to 16 in store, of 0 to 255 in a photograph: a digit that is given as an image is the stored one."""
+    from bench.tasks import Split, load_splits
+    from bench.training.reading import Reader
+
+    trained, _ = read_trained(files_of(digits[0])[0])
+    stored = load_splits("digits", num_tokens=16).test.inputs[:3]
+    mean, spread = torch.tensor(trained.mean), torch.tensor(trained.spread)
+    pixels = ((stored * spread + mean) * 255).round().clamp(0, 255).to(torch.uint8)
+    read = Reader(patch_side=8, mean=mean, spread=spread).read(Split(inputs=pixels, targets=torch.zeros(3))).data
+    torch.testing.assert_close(read, cut_patches(stored, 8), atol=0.01, rtol=0)
+
+
+def test_a_model_and_a_seed_can_be_chosen(run: Run, photo: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    folder, plan = run
+    (row,) = predicted(capsys, folder, photo, "--model", "vit", "--seed", 1, "--out", tmp_path)
+    expected = by_hand(folder / "weights" / f"{plan.cells[1].cell.cell_id}-seed1.pt", photo)
+    assert (row["model"], row["seed"]) == ("vit", 1)
+    assert {entry["class"]: pytest.approx(entry["probability"], abs=1e-5) for entry in row["classes"]} == expected
+
+
+def test_each_image_has_a_picture_beside_the_run(run: Run, photo: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    folder, _ = run
+    namesake = tmp_path / photo.name
+    namesake.write_bytes(photo.read_bytes())
+    found = predicted(capsys, folder, photo, namesake)
+    pictures = list(dict.fromkeys(row["picture"] for row in found))
+    assert pictures == [str(folder / "predictions" / name) for name in ("own photo.png", "own photo-2.png")]
+    for picture in pictures:
+        with Image.open(picture) as drawn:
+            assert drawn.size[0] > 1000
+
+
+def test_the_map_is_the_class_tokens_row_of_the_last_gate(run: Run, photo: Path) -> None:
+    from bench.training.prediction import predict
+
+    folder, plan = run
+    path = folder / "weights" / f"{plan.cells[0].cell.cell_id}-seed0.pt"
+    (found,) = predict(path, [photo])
+    _, weights = read_trained(path)
+    row = weights["blocks.1.gating.weights.0"].reshape(5, 5)[0, 1:].abs()
+    assert found.map is not None
+    np.testing.assert_allclose(found.map, (row / row.max()).reshape(2, 2), rtol=1e-5)
+
+
+def test_without_a_class_token_the_map_is_the_mean_over_rows(digits: Run, photo: Path) -> None:
+    """Each row of attention sums to one, and so do the columns' means over all of them."""
+    from bench.training.prediction import predict
+
+    (found,) = predict(files_of(digits[0])[0], [photo])
+    assert found.map is not None
+    assert found.map.shape == (4, 4)
+    assert found.map.max() == 1.0
+
+
+def test_the_table_names_image_and_model_once(run: Run, photo: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        main(["predict", str(run[0]), str(photo), "--out", str(tmp_path)])
+    told = capsys.readouterr()
+    assert [sum(line.split("  ")[0] == str(photo) for line in told.out.splitlines()), told.out.count("gmlp"), told.out.count("cat")] == [
+        2,
+        1,
+        2,
+    ]
+    assert f"pictures: {tmp_path}" in told.err
+
+
+def test_the_veil_is_as_dense_as_the_map() -> None:
+    from bench.report.charts.predictions import OPACITY, Panel, draw_predictions
+
+    weights = np.array([[0.0, 1.0], [0.5, 0.25]])
+    classes = [("cat", 0.9), ("dog", 0.1)]
+    panels = [Panel(label="vit", classes=classes, map=weights), Panel(label="timm:resnet18", classes=classes, map=None)]
+    figure = draw_predictions("a.png", np.zeros((8, 8, 3), dtype=np.uint8), panels)
+    plain, veiled, bars, other, _ = figure.axes
+    assert [len(axis.images) for axis in (plain, veiled, other)] == [1, 2, 1]
+    np.testing.assert_allclose(np.asarray(veiled.images[1].get_array())[..., 3], OPACITY * weights)
+    assert [axis.get_title(loc="left") or axis.get_title() for axis in (veiled, other)] == [
+        "ViT: cat",
+        "timm:resnet18: cat (no mixing weights to show)",
+    ]
+    assert [text.get_text() for text in bars.texts] == ["90.0%", "10.0%"]
+
+
+@pytest.mark.slow
+def test_a_plan_that_keeps_weights_keeps_them_where_it_is_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, photo: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = f"--models vit --task {made_task(tmp_path)} --seq 5 --width 16 --depth 1 --metrics accuracy --epochs 1 --seeds 2"
+    for typed in (f"plan {asked} --save-weights --out plan.json", "run --plan plan.json --on inline --out results/run"):
+        with pytest.raises(SystemExit) as ended:
+            main(typed.split())
+        assert not ended.value.code
+    told = capsys.readouterr().err
+    assert "weights: results/run/weights; try: bench predict results/run IMAGE" in told
+    assert len(files_of(Path("results/run"))) == 2
+    assert "weights: results/run/weights, of 2 trainings" in Path("reports/run/report.html").read_text()
+    assert {row["model"] for row in predicted(capsys, "results/run", photo)} == {"vit"}
+
+
+REFUSED = {
+    "no run": ("nowhere PHOTO", "no run folder at", "name a folder in results/"),
+    "no image": ("RUN none.png", "none.png cannot be read as an image: [Errno 2]", "intact copy"),
+    "not an image": ("RUN RUN/plan.json", "plan.json cannot be read as an image", "intact copy"),
+    "unknown model": ("RUN PHOTO --model vti", "holds no weights of vti, only of gmlp, vit", "--model gmlp"),
+    "unknown seed": ("RUN PHOTO --seed 9", "holds no weights of seed 9, only of 0, 1", "--seed 0"),
+    "a seed that is no number": ("RUN PHOTO --seed x", "'--seed'", "bench predict"),
+    "images left out": ("RUN", "Missing argument 'IMAGE...'", "bench predict"),
+}
+"""What is typed, what is said of it and what to type next."""
+
+
+def refusal(capsys: pytest.CaptureFixture[str], words: Iterable[object]) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(["predict", *map(str, words)])
+    told = capsys.readouterr()
+    assert (ended.value.code, told.out) == (2, "")
+    assert "Traceback" not in told.err
+    assert len(told.err.splitlines()) == 2
+    return told.err
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_wrong_is_refused_in_one_line(name: str, run: Run, photo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    typed, problem, hint = REFUSED[name]
+    told = refusal(capsys, [word.replace("RUN", str(run[0])).replace("PHOTO", str(photo)) for word in typed.split()])
+    assert problem in told
+    assert hint in told
+
+
+def test_a_run_without_weights_or_without_images_is_refused(photo: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    trained_run(folder, "copy+symbols=4+items=40+test_items=10", models="vit", seq="8")
+    assert "trained on copy+symbols=4+items=40+test_items=10, whose items are not images" in refusal(capsys, [folder, photo])
+    for file in files_of(folder):
+        file.unlink()
+    assert "hint: train with --save-weights" in refusal(capsys, [folder, photo])
