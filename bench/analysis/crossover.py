@@ -13,25 +13,22 @@ from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
-import pandas
 
-from bench.analysis.frame import (
-    ATTENTION_FAMILIES,
-    MIN_PAIRED_ROUNDS,
-    SAMPLE_COLUMNS,
-    SCOPE_KEYS,
+from bench.analysis.frame import ATTENTION_FAMILIES, SCOPE_KEYS, label_of
+from bench.analysis.growth import (
+    ACTIVATIONS,
+    LATENCY,
+    PEAK,
+    GrowthMeasure,
     Matrix,
+    Samples,
     Series,
-    SeriesRounds,
     centres_over_rounds,
     complete_rounds,
-    label_of,
-    lengths_of,
-    row_values,
+    samples_of,
     too_few_rounds,
     without_twins,
 )
-from bench.analysis.growth import ACTIVATIONS, LATENCY, PEAK, GrowthMeasure, samples_of
 from bench.intervals import Interval
 from bench.reading.table import ATTENTION_MIXER
 from bench.reading.timings import Timings
@@ -256,10 +253,9 @@ def measured_pairs(shaped: Sequence[Series], timings: Timings) -> list[PairCross
     found = []
     for measure in CROSSING_MEASURES:
         for pair in pairs:
-            samples = _paired_times(pair, timings) if measure.timed else [samples_of(series, measure, timings) for series in pair]
-            if not any(part.empty for part in samples):
+            if ratios := _paired_times(pair, timings) if measure.timed else _ratios(*(samples_of(one, measure, timings) for one in pair)):
                 names = (label_of(pair[0].keys), label_of(pair[1].keys))
-                crossovers = measured_crossovers(samples[0], samples[1], names, exact=not measure.timed)
+                crossovers = measured_crossovers(ratios, names, exact=not measure.timed)
                 found.append(PairCrossing(first=names[0], second=names[1], scope=pair[0].keys, measure=measure, found=crossovers))
     return found
 
@@ -275,46 +271,39 @@ def _pairs(shaped: Sequence[Series]) -> Iterator[tuple[Series, Series]]:
                 yield first, second
 
 
-def _paired_times(pair: tuple[Series, Series], timings: Timings) -> list[pandas.DataFrame]:
-    """Return both series' times per sample at their common lengths.
+def _paired_times(pair: tuple[Series, Series], timings: Timings) -> Samples:
+    """Return the ratio of both series' times per sample, at their common lengths.
 
     Each length pairs its two cells by round, independently of other lengths.
     """
-    rows = [{int(row["seq_len"]): row for row in row_values(series.rows)} for series in pair]
-    found: tuple[list[Any], list[Any]] = ([], [])
-    for n in sorted(rows[0].keys() & rows[1].keys()):
-        members = [by_length[n] for by_length in rows]
-        for samples, row, times in zip(found, members, timings.together([str(row["cell_id"]) for row in members]), strict=True):
-            samples += [(n, place, ms / float(row["batch_size"])) for place, ms in times.items()]
-    return [pandas.DataFrame(samples, columns=list(SAMPLE_COLUMNS)) for samples in found]
+    first, second = ({int(row["seq_len"]): row for row in series.rows} for series in pair)
+    found = {}
+    for n in sorted(first.keys() & second.keys()):
+        logs = timings.log_ratios(str(first[n]["cell_id"]), str(second[n]["cell_id"]))
+        per_sample = float(second[n]["batch_size"]) / float(first[n]["batch_size"])
+        found[n] = {place: per_sample * math.exp(log) for place, log in logs.items()}
+    return {n: by_round for n, by_round in found.items() if by_round}
 
 
-def measured_crossovers(first: pandas.DataFrame, second: pandas.DataFrame, names: tuple[str, str], *, exact: bool = False) -> Crossovers:
+def _ratios(first: Samples, second: Samples) -> Samples:
+    """Return the ratio of two counts at their common lengths."""
+    return {n: {0: first[n][0] / second[n][0]} for n in first if n in second}
+
+
+def measured_crossovers(ratios: Samples, names: tuple[str, str], *, exact: bool = False) -> Crossovers:
     """Find the crossings of the mean log ratio of two series.
 
-    Both have the columns `n`, `round`, `value`. Between lengths, the ratio is linear in log n. Only common rounds and lengths are used, and the
+    `ratios`: first over second, at their common lengths. Between lengths, the log ratio is linear in log n. Only common rounds are used, and the
     longer of twins.
     """
-    pair = log_ratios(first, second, exact=exact)
-    if len(pair.lengths) < 2:
-        found = f"{len(pair.lengths)} length{'' if len(pair.lengths) == 1 else 's'} in common"
+    if len(ratios) < 2:
+        found = f"{len(ratios)} length{'' if len(ratios) == 1 else 's'} in common"
         return Crossovers(none=f"{found}; at least 2 are needed. Measure both at the same lengths.")
-    if not exact and (refused := too_few_rounds(pair, MIN_PAIRED_ROUNDS)):
+    pair = complete_rounds(ratios, list(ratios))
+    if not exact and (refused := too_few_rounds(len(pair.values), pair.num_dropped)):
         return Crossovers(none=refused)
     lengths = without_twins(pair.lengths)
-    return crossovers_of(lengths, centres_over_rounds(pair.values[:, [pair.lengths.index(n) for n in lengths]]), names)
-
-
-def log_ratios(first: pandas.DataFrame, second: pandas.DataFrame, *, exact: bool = False) -> SeriesRounds:
-    """Return the log ratios over the common complete rounds: `(rounds, lengths)`."""
-    common = sorted(set(lengths_of(first)) & set(lengths_of(second)))
-    merged = first.merge(second, on=["n", "round"], suffixes=("_first", "_second"))
-    own, other = (
-        complete_rounds(merged[["n", "round", column]].rename(columns={column: "value"}), lengths=common, exact=exact)
-        for column in ("value_first", "value_second")
-    )
-    num_all = len(set(first["round"]) | set(second["round"]))
-    return SeriesRounds(lengths=own.lengths, values=np.log(own.values) - np.log(other.values), num_dropped=num_all - own.num_rounds)
+    return crossovers_of(lengths, centres_over_rounds(np.log(pair.values[:, [pair.lengths.index(n) for n in lengths]])), names)
 
 
 def crossovers_of(lengths: Sequence[int], ratios: Sequence[Interval], names: tuple[str, str]) -> Crossovers:

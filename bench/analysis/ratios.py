@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,16 +12,17 @@ import pandas
 
 from bench.analysis.frame import FUSED, Scope, is_subject, mixes_all, row_values, scopes_of
 from bench.intervals import LEVEL, Interval, joint_level, signed_ranks
+from bench.numbers import is_empty
 from bench.reading.table import NOT_ATTENTION, attention_rank
 from bench.reading.timings import Timings
 from bench.spec import EXPLICIT, NO_MATCH
 
-COLUMNS = ("cell_id", "label", "latency_ms", "latency_low_ms", "latency_high_ms", "latency_stable")
 MAX_ROUNDS = 1000
 """The largest number of rounds that `rounds_needed` considers."""
 FIXED_SHAPE, SAME_PARAMETERS = "fixed shape", "same parameters"
 VARIANT = re.compile(r"-(\w+)")
 """The size of a published model, as in `gmlp-s` and `deit-s`; only equal sizes are compared."""
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,17 +97,21 @@ class Group:
     `keys`: the values that they share.
     """
 
-    keys: Mapping[str, Any]
-    rows: tuple[dict[str, Any], ...]
+    keys: Row
+    rows: tuple[Row, ...]
 
 
-def fastest_first(rows: pandas.DataFrame, keys: Sequence[str], timings: Timings) -> list[Group]:
-    """Return the groups of rows with equal `keys`, each ordered by time.
+def fastest_first(rows: Iterable[Row], keys: Sequence[str], timings: Timings) -> list[Group]:
+    """Return the groups of timed rows with equal `keys`, each ordered by time.
 
-    `rows` has `label` and the latency columns.
+    `rows` have `label`, one of each in a group, and the latency columns.
     """
-    grouped = _groups(rows[list(dict.fromkeys((*keys, *COLUMNS)))], keys, "latency_ms")
-    return [Group(keys=values, rows=tuple(_fastest_first(members, timings))) for values, members in grouped]
+    groups: dict[tuple[Any, ...], dict[str, Row]] = {}
+    for row in rows:
+        if not is_empty(row["latency_ms"]):
+            groups.setdefault(tuple(None if row[key] != row[key] else row[key] for key in keys), {}).setdefault(str(row["label"]), row)
+    found = [_fastest_first(list(members.values()), timings) for members in groups.values()]
+    return [Group(keys={key: members[0][key] for key in keys}, rows=tuple(members)) for members in found]
 
 
 def rank_latency(groups: Sequence[Group], timings: Timings, contrasts: Mapping[str, int], margin: float = 0.03) -> list[Ranking]:
@@ -127,7 +132,7 @@ def rank_latency(groups: Sequence[Group], timings: Timings, contrasts: Mapping[s
     return found
 
 
-def _fastest_first(members: Sequence[dict[str, Any]], timings: Timings) -> list[dict[str, Any]]:
+def _fastest_first(members: Sequence[Row], timings: Timings) -> list[Row]:
     """Sort models by paired ratio if possible, else by median.
 
     The ratio is to the model of lowest median. Medians decide if any model cannot be paired with that model.
@@ -140,20 +145,7 @@ def _fastest_first(members: Sequence[dict[str, Any]], timings: Timings) -> list[
     return sorted(by_median, key=lambda row: centre.estimate if (centre := found.get(str(row["cell_id"]))) else 0.0)
 
 
-def _groups(rows: pandas.DataFrame, keys: Sequence[str], value: str) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """Yield the values and rows of each group with equal keys.
-
-    Rows without a value are left out. Rows are dicts, because a frame per small group would be slow.
-    """
-    measured = rows[rows[value].notna()].drop_duplicates([*keys, "label"])
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for row in row_values(measured):
-        groups.setdefault(tuple(None if pandas.isna(row[key]) else row[key] for key in keys), []).append(row)
-    for members in groups.values():
-        yield {key: members[0][key] for key in keys}, members
-
-
-def _latency_pair(best: dict[str, Any], other: dict[str, Any], timings: Timings, margin: float, num_pairs: int) -> RankedModel:
+def _latency_pair(best: Row, other: Row, timings: Timings, margin: float, num_pairs: int) -> RankedModel:
     cells = (other["cell_id"], best["cell_id"])
     found = signed_ranks(list(timings.log_ratios(*cells).values()))
     if found is None:
@@ -197,7 +189,7 @@ def rounds_needed(interval: Interval, margin: float) -> int | None:
     return math.ceil(needed) if needed <= MAX_ROUNDS else None
 
 
-def _shown_unpaired(best: dict[str, Any], other: dict[str, Any]) -> tuple[bool, str]:
+def _shown_unpaired(best: Row, other: Row) -> tuple[bool, str]:
     """Return whether unpaired intervals show a difference; if not, why."""
     if best["latency_stable"] is False or other["latency_stable"] is False:
         return False, "an unstable configuration"

@@ -91,9 +91,14 @@ class Study:
         return cells(self.frame)
 
     @functools.cached_property
+    def frame_rows(self) -> Sequence[dict[str, Any]]:
+        """The rows of the frame as dicts, which are many times as fast to read one by one."""
+        return row_values(self.frame)
+
+    @functools.cached_property
     def row_by_cell(self) -> Mapping[str, Mapping[str, Any]]:
         """One row of the frame per cell id."""
-        return {row["cell_id"]: row for row in row_values(self.frame)}
+        return {row["cell_id"]: row for row in self.frame_rows}
 
     @functools.cached_property
     def caveat(self) -> str:
@@ -106,7 +111,7 @@ class Study:
     def evidence(self) -> Evidence:
         """The data that claims about quadratic cost are judged by."""
         return Evidence(
-            frame=self.frame,
+            rows=self.frame_rows,
             timings=self.timings,
             homes=self.quadratic_home,
             scores={cell_id: found.scores for cell_id, found in self.scores.items()},
@@ -144,14 +149,15 @@ class Study:
 
     @functools.cached_property
     def _groups(self) -> Sequence[Group]:
-        rows = row_values(self.frame)
-        takes_all = not self.plan.parts or self.frame.loc[[is_subject(row, "global") for row in rows], "label"].nunique() < 2
-        frame = self.frame if takes_all else self.frame[[mixes_all(row) for row in rows]]
-        places = self._places
-        lengths = [places.get(cell_id, n) for cell_id, n in zip(frame["cell_id"], frame["seq_len"], strict=True)]
-        # models compared at slightly different lengths (with and without a class token) show their own length
-        own_length = [f" (n = {n:.0f})" if n != place else "" for n, place in zip(frame["seq_len"], lengths, strict=True)]
-        placed = frame.assign(seq_len=lengths, label=frame["label"] + own_length)
+        rows = self.frame_rows
+        if self.plan.parts and len({row["label"] for row in rows if is_subject(row, "global")}) > 1:
+            rows = [row for row in rows if mixes_all(row)]
+        placed = []
+        for row in rows:
+            n = row["seq_len"]
+            place = self._places.get(row["cell_id"], n)
+            # models compared at slightly different lengths (with and without a class token) show their own length
+            placed.append({**row, "seq_len": place, "label": f"{row['label']} (n = {n:.0f})" if n != place else row["label"]})
         return fastest_first(placed, (*varying(self.frame), "size", "seq_len"), self.timings)
 
     @functools.cached_property
@@ -180,8 +186,8 @@ class Study:
         return closed_forms(self.plan)
 
     @functools.cached_property
-    def quadratic_home(self) -> pandas.DataFrame:
-        """The n^2 terms of every cell, in weights or activations."""
+    def quadratic_home(self) -> Mapping[str, Mapping[str, Any]]:
+        """The n^2 terms of every cell, in weights or activations, by cell id."""
         return quadratic_home(self.plan)
 
     @functools.cached_property

@@ -305,10 +305,11 @@ def parse_record(line: bytes) -> Record:
     Raises ValueError with the reason unless the line is exactly as it was written.
     """
     head, mark, tail = line.rpartition(CHECKSUM)
-    if not mark or tail != b'%08x"}' % zlib.crc32(head + b"}"):
+    text = head + b"}"
+    if not mark or tail != b'%08x"}' % zlib.crc32(text):
         raise ValueError("its checksum does not match")
     try:
-        data = msgspec.json.decode(head + b"}")  # rejects NaN and numbers outside the range of a float
+        data = msgspec.json.decode(text)  # rejects NaN and numbers outside the range of a float
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:

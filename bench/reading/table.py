@@ -26,12 +26,12 @@ from bench.reading.store import StoredRun, collector_off
 from bench.reading.timings import CONTROL_MARK, Timings, home_groups, ratio_columns, ratio_of, timings_of
 from bench.spec import (
     ACCURACY,
-    COMPARE,
     EXPLICIT,
     MEASURED,
     MS_PER_S,
     PILOT,
     TUNING,
+    Cell,
     Plan,
     PlannedCell,
     Record,
@@ -39,7 +39,7 @@ from bench.spec import (
     is_trained,
     recipe_changes,
 )
-from bench.timing_groups import cell_groups, num_contrasts, timed_cells
+from bench.timing_groups import compared_cells, num_contrasts
 
 IDENTITY = (
     "cell_id model family seq_len batch_size phase engine dtype device attention task recipe match sizing budget budget_error status reason quick "
@@ -135,17 +135,17 @@ def attention_rank(model: str, family: str, kernel: str) -> int:
     return ATTENTION.index(family) if is_attention and kernel != EXPLICIT else NOT_ATTENTION
 
 
-def references_of(plan: Plan) -> dict[str, str]:
+def references_of(plan: Plan, groups: Sequence[Sequence[Cell]] | None = None) -> dict[str, str]:
     """Map each cell id to its reference, the denominator of its `ratio`.
 
     Among the cells of equal budget that it is compared with, the reference is the part's baseline, else attention (`attention_rank`), else the
-    first in the plan. References themselves are not in the map.
+    first in the plan. References themselves are not in the map. `groups`: the compared cells, if known.
     """
     baselines = {cell_id for part in plan.parts for arm in part.arms if arm.name == part.baseline for cell_id in arm.cells}
     ranks = {p.cell.cell_id: attention_rank(p.cell.model.name, p.cell.model.family, p.cell.workload.attention) for p in plan.cells}
     budgets = {planned.cell.cell_id: planned.sizing.budget for planned in plan.cells}
     found: dict[str, str] = {}
-    for cells in (cells for name, cells in cell_groups(timed_cells(plan), plan) if name.startswith(COMPARE)):
+    for cells in compared_cells(plan) if groups is None else groups:
         ids = sorted((cell.cell_id for cell in cells), key=lambda cell_id: (cell_id not in baselines, ranks[cell_id]))
         for cell_id in ids:
             reference = next(other for other in ids if budgets[other] == budgets[cell_id])  # itself if there is no other
@@ -155,10 +155,11 @@ def references_of(plan: Plan) -> dict[str, str]:
 
 
 def _ratios(run: StoredRun) -> dict[str, dict[str, Any]]:
-    timings, labels, contrasts = times_of(run), _labels(run.plan), num_contrasts(run.plan)
+    groups = compared_cells(run.plan)
+    timings, labels, contrasts = times_of(run), _labels(run.plan), num_contrasts(run.plan, groups)
     return {
         cell_id: ratio_columns(cell_id, reference, labels[reference], timings, joint_level(LEVEL, contrasts.get(cell_id, 1)))
-        for cell_id, reference in references_of(run.plan).items()
+        for cell_id, reference in references_of(run.plan, groups).items()
     }
 
 
@@ -298,8 +299,10 @@ def _typed(rows: pd.DataFrame, others: Collection[str]) -> pd.DataFrame:
 
 def _row(planned: PlannedCell, plan: Plan, records: Sequence[Record]) -> dict[str, Any]:
     row = _identity(planned, plan)
-    in_order = sorted((r for r in records if r.outcome.status == MEASURED), key=lambda r: r.repeat)
-    measured = {metric: [r for r in in_order if r.metric == metric] for metric in (*plan.metrics, PILOT)}
+    measured: dict[str, list[Record]] = {metric: [] for metric in (*plan.metrics, PILOT)}
+    for record in sorted((r for r in records if r.outcome.status == MEASURED), key=lambda r: r.repeat):
+        if record.metric in measured:
+            measured[record.metric].append(record)
     for metric, found in measured.items():
         if found:
             row.update(_summary(metric, found))
@@ -366,7 +369,8 @@ def _status(records: Sequence[Record], wanted: Sequence[str]) -> dict[str, Any]:
     for record in records:
         if record.outcome.status != MEASURED and not (tuned and record.metric == TUNING):
             return {"status": record.outcome.status, "reason": f"{record.metric}: {record.outcome.reason}"}
-    absent = [metric for metric in wanted if metric not in {r.metric for r in records}]
+    known = {record.metric for record in records}
+    absent = [metric for metric in wanted if metric not in known]
     if absent:
         return {"status": UNMEASURED, "reason": f"{', '.join(absent)}: not run yet"}
     return {"status": MEASURED, "reason": None}

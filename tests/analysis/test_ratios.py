@@ -50,7 +50,7 @@ def rounds_of(**times: Sequence[float]) -> Timings:
 def ranked(cells: list[dict[str, Any]], timings: Timings, margin: float = MARGIN, contrasts: int = 1) -> list[Ranking]:
     """`contrasts`: as many ratios are decided together."""
     together = {found["cell_id"]: contrasts for found in cells}
-    return rank_latency(fastest_first(pandas.DataFrame(cells), ["seq_len"], timings), timings, together, margin)
+    return rank_latency(fastest_first(cells, ["seq_len"], timings), timings, together, margin)
 
 
 def only_pair(ranking: Ranking) -> RankedModel:

@@ -214,14 +214,14 @@ def rows_table(fronts: Fronts) -> Table:
         *(tables.MODEL, *task, tables.LENGTH, tables.BUDGET, tables.ACCURACY, tables.SCORE, *asked),
         *(*costs.values(), seeds, tables.TRAINING[2]),
     )
-    return tables.table(rows, columns, keep=("model", "n"))
+    return tables.table(row_values(rows), columns, keep=("model", "n"))
 
 
 def front_table(front: pandas.DataFrame, axes: Axes) -> Table:
     task = (plain("task"),) if front["task"].nunique() > 1 else ()
     x = Column(header=axes.x, text=lambda row: _x_text(row, axes))
     y = Column(header=axes.y, text=lambda row: _quality(row, axes))
-    return tables.table(front, (tables.MODEL, *task, tables.LENGTH, tables.BUDGET, x, y), keep=("model", "n"))
+    return tables.table(row_values(front), (tables.MODEL, *task, tables.LENGTH, tables.BUDGET, x, y), keep=("model", "n"))
 
 
 def comparison_table(comparisons: Sequence[Comparison], axes: Axes) -> Table:

@@ -9,8 +9,6 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import pandas
-
 from bench import numbers
 from bench.analysis.crossover import SCOPES, ClosedCrossing, ClosedForm, Crossing, Crossovers, PairCrossing
 from bench.analysis.frame import SCOPE_TEXTS, label_of, scope_value_text
@@ -42,7 +40,7 @@ def polynomial_table(found: Sequence[Growth]) -> Table:
         *(number("shortest", "n from", numbers.whole), number("longest", "to", numbers.whole)),
         *(_term("a", "a"), _term("b", "b (per n)"), _term("c", "c (per n^2)"), number("share", "share of c n^2", numbers.percent)),
     )
-    return table(pandas.DataFrame(rows), columns)
+    return table(rows, columns)
 
 
 def exponent_table(found: Sequence[Growth]) -> Table:
@@ -56,7 +54,7 @@ def exponent_table(found: Sequence[Growth]) -> Table:
         for step in growth.exponents.exponents
     ]
     ends = number("shorter", "from n", numbers.whole), number("longer", "to n", numbers.whole)
-    return table(pandas.DataFrame(rows), (*_places(found), *ends, _interval("exponent", "exponent", _fixed)))
+    return table(rows, (*_places(found), *ends, _interval("exponent", "exponent", _fixed)))
 
 
 def refused_exponents(found: Sequence[Growth]) -> list[str]:
@@ -79,7 +77,7 @@ def twin_table(found: Sequence[Growth]) -> Table:
         for twin in growth.twins
     ]
     ratio = _interval("ratio", "per token, n over n - 1", _fixed)
-    return table(pandas.DataFrame(rows), (*_places(found), number("n", "n", numbers.whole), ratio, plain("why not")))
+    return table(rows, (*_places(found), number("n", "n", numbers.whole), ratio, plain("why not")))
 
 
 def measured_crossing_table(found: Sequence[PairCrossing]) -> Table:
@@ -97,7 +95,7 @@ def measured_crossing_table(found: Sequence[PairCrossing]) -> Table:
     ]
     scope = _scope_columns([pair.scope for pair in found])
     columns = (plain("quantity"), plain("first"), plain("second"), *scope, EQUAL_AT, plain("cheaper", "which is cheaper"))
-    return table(pandas.DataFrame(rows), columns)
+    return table(rows, columns)
 
 
 def closed_crossing_table(found: Sequence[ClosedCrossing]) -> Table:
@@ -122,14 +120,14 @@ def closed_crossing_table(found: Sequence[ClosedCrossing]) -> Table:
         *(EQUAL_AT, plain("otherwise")),
         *(number(f"ratio_{n}", f"first / second at n = {n}", _fixed) for n in lengths),
     )
-    return table(pandas.DataFrame(rows), columns)
+    return table(rows, columns)
 
 
 def equal_terms_table(found: Sequence[ClosedForm]) -> Table:
     """Return the n above which quadratic FLOPs exceed linear FLOPs."""
     rows = [{"model": form.model, "shape": form.shape, **form.equal_terms} for form in found]
     columns = (Column(header=f"quadratic equals linear, {scope}", text=functools.partial(_length, scope), key=scope) for scope in SCOPES)
-    return table(pandas.DataFrame(rows), (plain("model"), plain("shape", "depth x width"), *columns))
+    return table(rows, (plain("model"), plain("shape", "depth x width"), *columns))
 
 
 def _place(growth: Growth) -> Row:

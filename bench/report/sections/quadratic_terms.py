@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
-
-import pandas
 
 from bench import numbers
 from bench.analysis.study import Study
 from bench.report.document import Block, Paragraph, TableBlock
 from bench.report.sections.wording import join_names
-from bench.report.tables import Table, number, plain, table
+from bench.report.tables import Row, Table, number, plain, table
 
 WEIGHTS = "weights"
 ACTIVATIONS = "activations"
 NOWHERE = "nowhere: linear in n"
+IDENTITY = ("model", "seq_len", "budget", "flops_coefficient", "params_seq")
+"""Cells that agree in these share a row."""
 
 
 def where_quadratic(study: Study) -> tuple[Block, ...]:
     """Return sentences and a table on every model's quadratic terms."""
-    homes = study.quadratic_home.drop_duplicates(["model", "seq_len", "budget", "flops_coefficient", "params_seq"])
-    if homes.empty:
+    distinct: dict[tuple[Any, ...], Row] = {}
+    for home in study.quadratic_home.values():
+        distinct.setdefault(tuple(home[key] for key in IDENTITY), {**home, "home": _home(home)})
+    homes = list(distinct.values())
+    if not homes:
         return (Paragraph(text="The plan holds no configurations."),)
-    homes = homes.assign(home=[_home(row) for row in homes.to_dict("records")])
     caption = (
         "Coefficients from the closed forms, at each configuration's own width. FLOPs per n^2: forward FLOPs of one sample that multiply n^2. "
         "Weights per n^2: the same for parameters. Length-dependent parameters include learned positions and spatial biases."
@@ -30,15 +33,15 @@ def where_quadratic(study: Study) -> tuple[Block, ...]:
     return (*(Paragraph(text=text) for text in _sentences(homes)), TableBlock(table=_table(homes), caption=caption))
 
 
-def _home(row: dict[str, Any]) -> str:
+def _home(row: Row) -> str:
     places = [WEIGHTS] if row["weight_terms"] else []
     places += [ACTIVATIONS] if row["activation_terms"] else []
     return " and ".join(places) or NOWHERE
 
 
-def _sentences(homes: pandas.DataFrame) -> list[str]:
-    quadratic = list(dict.fromkeys(homes.loc[homes["home"] != NOWHERE, "model"]))
-    linear = [model for model in dict.fromkeys(homes["model"]) if model not in quadratic]
+def _sentences(homes: Sequence[Row]) -> list[str]:
+    quadratic = list(dict.fromkeys(row["model"] for row in homes if row["home"] != NOWHERE))
+    linear = [model for model in dict.fromkeys(row["model"] for row in homes) if model not in quadratic]
     sentences = []
     if quadratic:
         sentences.append(_head_sentence(quadratic))
@@ -54,9 +57,12 @@ def _sentences(homes: pandas.DataFrame) -> list[str]:
         ),
         (f"{WEIGHTS} and {ACTIVATIONS}", "both n x n weights, shared by the batch, and n x n activations per sample"),
     ):
-        chosen = homes[homes["home"] == home].drop_duplicates("model").to_dict("records")
+        chosen: dict[str, Row] = {}
+        for row in homes:
+            if row["home"] == home:
+                chosen.setdefault(row["model"], row)
         if chosen:
-            sentences.append(f"{_models_and_terms(chosen)}: {text}.")
+            sentences.append(f"{_models_and_terms(list(chosen.values()))}: {text}.")
     if linear:
         sentences.append(f"{', '.join(linear)}: no n^2 term in matrix products, so FLOPs are linear in n.")
     return sentences
@@ -69,7 +75,7 @@ def _head_sentence(models: list[str]) -> str:
     return f"{join_names(models)} are {which} quadratic in n. They differ in the coefficient and in where the n^2 values live."
 
 
-def _models_and_terms(rows: list[dict[str, Any]]) -> str:
+def _models_and_terms(rows: Sequence[Row]) -> str:
     """Write `vit, transformer (in TERMS)`, grouping models with equal terms."""
     by_terms: dict[tuple[str, ...], list[str]] = {}
     for row in rows:
@@ -77,7 +83,7 @@ def _models_and_terms(rows: list[dict[str, Any]]) -> str:
     return "; ".join(f"{', '.join(models)} (in {', '.join(terms)})" for terms, models in by_terms.items())
 
 
-def _table(homes: pandas.DataFrame) -> Table:
+def _table(homes: Sequence[Row]) -> Table:
     columns = (
         plain("model"),
         number("seq_len", "n", numbers.whole),

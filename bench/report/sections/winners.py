@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench import numbers
-from bench.analysis.frame import row_values, work_text
+from bench.analysis.frame import work_text
 from bench.analysis.ratios import RankedModel, Ranking
 from bench.analysis.study import Study
 from bench.analysis.trust import TOLERANCE, unlike_sizes
@@ -218,7 +218,7 @@ def _caption(study: Study, texts: Sequence[str], num_more: int) -> str:
         ),
         "Empty: fewer than two models were measured." if "" in texts else "",
         _class_token_note(study.winners),
-        _sentence_of(size_note(unlike_sizes(row_values(study.frame)))),
+        _sentence_of(size_note(unlike_sizes(study.frame_rows))),
         f"References that do not mix all tokens are left out: {join_names([spell_out_model(label) for label in left_out])}."
         if left_out
         else "",
