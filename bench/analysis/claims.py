@@ -408,14 +408,12 @@ def _closed(claim: Claim, evidence: Evidence, share_of: Callable[[Row, Row], flo
     `share_of`: of a home (`bench.analysis.growth.quadratic_home`) and its row, the part in n^2; None if unknown.
     """
     homes = evidence.homes
-    by_model: dict[str, list[Row]] = defaultdict(list)
+    longest: dict[str, Row] = {}
     for row in sorted(evidence.rows, key=lambda row: row["seq_len"]):
         if row["cell_id"] in homes and is_subject(row, claim.subject) and not WITHOUT_PAIRS.search(str(row["model"])):
-            by_model[str(row["model"])].append(row)
+            longest[str(row["model"])] = row
     found = []
-    for model, members in by_model.items():
-        longest = [row for row in members if row["seq_len"] == members[-1]["seq_len"]]
-        chosen = min(longest, key=lambda row: scope_rank(scope_of(row), 1.0))
+    for model, chosen in longest.items():
         share, n = share_of(homes[chosen["cell_id"]], chosen), int(chosen["seq_len"])
         if share is None:
             continue

@@ -235,6 +235,7 @@ class Study:
             seed_values={name: _by_cell(found, value_of) for name, value_of in PER_SEED.items()},
             timings=self.timings,
             num_seeds=self.plan.settings.seeds,
+            metrics={part.name: part.metrics for part in self.plan.parts if part.metrics},
         )
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -41,6 +43,16 @@ def test_a_pair_that_never_crosses_is_dearer_at_every_length() -> None:
     assert [pair.attention.model for pair in pairs] == ["vit"]
     assert crossing_title(pairs) == "At fixed shape gMLP needs more FLOPs than ViT at every n from 32"
     assert all(pair.ratio(n) > 1 for pair in pairs for n in LENGTHS)
+
+
+def test_two_widths_of_one_model_have_a_line_each_and_a_name_each() -> None:
+    plan = planned(models="gmlp,vit", seq="17,257", width="64", depth="2")
+    wider = planned(models="gmlp,vit", seq="17,257", width="96", depth="2")
+    pairs = pairs_of(closed_pairs(dataclasses.replace(plan, cells=(*plan.cells, *wider.cells))))
+    with figure_style():
+        axis = crossing_figure(pairs).axes[0]
+    names = {line.get_gid() for line in axis.get_lines()}
+    assert {f"series-{slug(f'gMLP / ViT, width {width}')}" for width in (64, 96)} <= names
 
 
 def test_equal_parameters_differ_and_have_no_closed_form() -> None:

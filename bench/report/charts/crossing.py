@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -23,6 +24,8 @@ LENGTHS = (32.0, 4096.0)
 TICKS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
 MAX_PAIRS = len(LINES)
 NUM_POINTS = 97
+NEAR = 1.6
+"""Numbers at crossings nearer than this factor would overlap."""
 CAPTION = "Forward FLOPs of matrix products for one sample, exact from closed forms. Dots mark equal cost; below 1 gMLP needs fewer."
 KEPT = " Each model keeps its width at every n. At equal parameters gMLP gets narrower as n grows and can need fewer FLOPs."
 """Said unless all sizes are published."""
@@ -107,14 +110,15 @@ def crossing_figure(pairs: Sequence[ClosedPair]) -> Figure:
     """Draw the ratio of FLOPs against n, a line per pair."""
     x = np.geomspace(*LENGTHS, NUM_POINTS).tolist()
     budgets = len({pair.gating.budget for pair in pairs}) > 1
+    labels = [_label(pair, budgets) for pair in pairs]
     lines = [
         Line(
-            label=_label(pair, budgets),
+            label=label if labels.count(label) == 1 else f"{label}, width {pair.gating.width}",
             style=SeriesStyle(color=VERMILLION, marker="", line=LINES[place]),
             x=x,
             y=[pair.ratio(n) for n in x],
         )
-        for place, pair in enumerate(pairs)
+        for place, (pair, label) in enumerate(zip(pairs, labels, strict=True))
     ]
     figure, (axis,) = panels(1, [line.label for line in lines])
     length_axis(axis, LENGTHS)
@@ -124,20 +128,22 @@ def crossing_figure(pairs: Sequence[ClosedPair]) -> Figure:
     axis.set_yticks(ticks, [f"{tick:g}\N{MULTIPLICATION SIGN}" for tick in ticks])
     draw_series(axis, lines)
     draw_guide(axis, lambda _: 1.0, "equal")
+    crossings = [n for pair in pairs for n in pair.equal_at]
     for pair, line in zip(pairs, lines, strict=True):
-        _mark(axis, pair, slug(line.label))
+        _mark(axis, pair, slug(line.label), crossings)
     label_ends(axis, lines)
     return figure
 
 
-def _mark(axis: Axes, pair: ClosedPair, name: str) -> None:
-    """Mark and name the lengths at which a pair costs the same."""
+def _mark(axis: Axes, pair: ClosedPair, name: str, crossings: Sequence[float]) -> None:
+    """Mark and name the lengths at which a pair costs the same; the larger of two near ones has its number below the line."""
     axis.plot(pair.equal_at, [1.0] * len(pair.equal_at), linestyle="", marker="o", color=VERMILLION, zorder=4, gid=f"crossing-{name}")
     for n in pair.equal_at:
         box = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.5}  # other lines pass behind the number
-        axis.annotate(
-            f"{n:.0f}", (n, 1.0), (-4, 4), textcoords="offset points", ha="right", va="bottom", color=INK, fontsize=LABEL_POINTS, bbox=box
-        )
+        is_second = any(other < n < NEAR * other for other in crossings)
+        look: dict[str, Any]
+        place, look = ((4, -4), {"ha": "left", "va": "top"}) if is_second else ((-4, 4), {"ha": "right", "va": "bottom"})
+        axis.annotate(f"{n:.0f}", (n, 1.0), place, textcoords="offset points", color=INK, fontsize=LABEL_POINTS, bbox=box, **look)
 
 
 def _size(pair: ClosedPair) -> str:
