@@ -11,7 +11,7 @@ from typing import Any
 import pandas
 
 from bench.analysis.frame import FUSED, Scope, is_subject, mixes_all, row_values, scopes_of
-from bench.intervals import LEVEL, Interval, joint_level, signed_ranks
+from bench.intervals import LEVEL, Interval, joint_level
 from bench.numbers import is_empty
 from bench.reading.table import NOT_ATTENTION, attention_rank
 from bench.reading.timings import Timings
@@ -139,7 +139,7 @@ def _fastest_first(members: Sequence[Row], timings: Timings) -> list[Row]:
     """
     by_median = sorted(members, key=lambda row: (row["latency_ms"], row["label"]))
     lowest = str(by_median[0]["cell_id"])
-    found = {str(row["cell_id"]): signed_ranks(list(timings.log_ratios(str(row["cell_id"]), lowest).values())) for row in by_median[1:]}
+    found = {str(row["cell_id"]): timings.centre(str(row["cell_id"]), lowest) for row in by_median[1:]}
     if not all(found.values()):
         return by_median
     return sorted(by_median, key=lambda row: centre.estimate if (centre := found.get(str(row["cell_id"]))) else 0.0)
@@ -147,7 +147,7 @@ def _fastest_first(members: Sequence[Row], timings: Timings) -> list[Row]:
 
 def _latency_pair(best: Row, other: Row, timings: Timings, margin: float, num_pairs: int) -> RankedModel:
     cells = (other["cell_id"], best["cell_id"])
-    found = signed_ranks(list(timings.log_ratios(*cells).values()))
+    found = timings.centre(*cells)
     if found is None:
         shown, why = _shown_unpaired(best, other)
         ratio = other["latency_ms"] / best["latency_ms"]
@@ -367,7 +367,7 @@ def _relative(compared: ComparedScope, timings: Timings, contrasts: Mapping[str,
 
 
 def _point(row: Mapping[str, Any], reference: Mapping[str, Any], timings: Timings, margin: float, num_pairs: int) -> RelativePoint:
-    found = signed_ranks(list(timings.log_ratios(row["cell_id"], reference["cell_id"]).values()))
+    found = timings.centre(row["cell_id"], reference["cell_id"])
     n = int(row["place"])
     if found is None:
         ratio = float(row["latency_ms"] / reference["latency_ms"])

@@ -269,7 +269,7 @@ def write_table(rows: pd.DataFrame, folder: Path) -> None:
         safe[column] = safe[column].map(_no_formula)
     write_atomically(folder / "table.csv", lambda path: safe.to_csv(path, index=False))
     # encoding row by row is many times faster than json's indenting encoder
-    lines = (json.dumps(row, allow_nan=False) for row in json_rows(rows))
+    lines = map(json.JSONEncoder(allow_nan=False).encode, json_rows(rows))
     write_text(folder / "table.json", "[\n" + ",\n".join(lines) + "\n]\n")
     write_atomically(folder / "table.parquet", lambda path: rows.to_parquet(path, index=False))
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bench.intervals import Interval, ratio_over_rounds
+from bench.intervals import Interval, SignedRanks, signed_ranks
 from bench.spec import GROWTH, MEASURED, Record
 
 CONTROL_MARK = "/control"
@@ -35,6 +35,7 @@ class Timings(Mapping[str, Mapping[int, float]]):
     ) -> None:
         self._by_cell = by_cell or {}
         self._ratios: dict[tuple[str, str], dict[int, float]] = {}
+        self._centres: dict[tuple[str, str], SignedRanks | None] = {}
         self._bursts: dict[str, dict[str, dict[int, Sequence[float]]]] = defaultdict(lambda: defaultdict(dict))
         for (group, place), members in (bursts or {}).items():
             for cell_id, times in members.items():
@@ -69,6 +70,12 @@ class Timings(Mapping[str, Mapping[int, float]]):
         if (first, second) not in self._ratios:
             self._ratios[first, second] = self._log_ratios(first, second)
         return self._ratios[first, second]
+
+    def centre(self, first: str, second: str) -> SignedRanks | None:
+        """Return the centre of `log_ratios`, whose interval has any level; None with fewer than two rounds."""
+        if (first, second) not in self._centres:
+            self._centres[first, second] = signed_ranks(list(self.log_ratios(first, second).values()))
+        return self._centres[first, second]
 
     def _log_ratios(self, first: str, second: str) -> dict[int, float]:
         group, rounds = self._common_bursts((first, second))
@@ -149,7 +156,8 @@ def timings_of(records: Sequence[Record], *, with_control: bool = False) -> Timi
 
 def ratio_of(first: str, second: str, timings: Timings, level: float) -> Interval | None:
     """Return the first cell's time over the second's, with its interval over rounds; None with fewer than two rounds."""
-    return ratio_over_rounds(list(timings.log_ratios(first, second).values()), level)
+    found = timings.centre(first, second)
+    return found.interval(level).exp() if found else None
 
 
 def ratio_columns(cell_id: str, reference_id: str, label: str, timings: Timings, level: float) -> dict[str, Any]:
@@ -157,10 +165,10 @@ def ratio_columns(cell_id: str, reference_id: str, label: str, timings: Timings,
 
     `label`: the name of the reference. Empty with fewer than two common rounds; without bounds if they are too few for the level.
     """
-    logs = list(timings.log_ratios(cell_id, reference_id).values())
-    found = ratio_over_rounds(logs, level)
+    found = ratio_of(cell_id, reference_id, timings, level)
     if found is None:
         return {}
+    logs = timings.log_ratios(cell_id, reference_id).values()
     return {
         "ratio": found.estimate,
         "ratio_low": None if found.is_open else found.low,
