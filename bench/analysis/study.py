@@ -16,16 +16,28 @@ import pandas
 
 from bench.analysis.accuracy import CurveGroup, equal_budgets
 from bench.analysis.claims import Evidence, Verdict, judge, judge_prediction, withheld
-from bench.analysis.crossover import ClosedCrossing, ClosedForm, PairCrossing, closed_forms, closed_pairs, measured_pairs
 from bench.analysis.effects import ArmFront, Contrast, Effect, Observations, arm_fronts, contrasts_of, effects_of, with_baselines
 from bench.analysis.frame import cells, is_subject, mixes_all, prepare, row_values, scopes_of, varying
-from bench.analysis.growth import FlopsGrowth, Growth, flops_growth, growth_of, quadratic_home
-from bench.analysis.peers import PeerComparison, compare_peers
+from bench.analysis.growth import (
+    ClosedCrossing,
+    ClosedForm,
+    FlopsGrowth,
+    Growth,
+    PairCrossing,
+    closed_forms,
+    closed_pairs,
+    flops_growth,
+    growth_of,
+    measured_pairs,
+    quadratic_home,
+)
 from bench.analysis.ratios import (
     ComparedScope,
     Group,
+    PeerComparison,
     Ranking,
     RelativeTimes,
+    compare_peers,
     compared_scopes,
     fastest_first,
     main_rows,

@@ -307,8 +307,9 @@ def _row(planned: PlannedCell, plan: Plan, records: Sequence[Record]) -> dict[st
         if found:
             row.update(_summary(metric, found))
     latency_ms, ceiling = row.get("latency_ms"), row.get("ceiling_flops_per_s")
-    flops = step_flops(planned)
-    row[MFU] = None if latency_ms is None or ceiling is None or flops is None else flops * MS_PER_S / latency_ms / ceiling
+    row[MFU] = None
+    if latency_ms is not None and ceiling is not None and (flops := step_flops(planned)) is not None:
+        row[MFU] = flops * MS_PER_S / latency_ms / ceiling
     if measured.keys() >= WITH_ROOFLINE:
         row.update(roofline_of(planned, measured["latency"], measured["ceiling"]))
     trained = is_trained(planned.cell, plan)

@@ -10,15 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.analysis.crossover import (
+from bench.analysis.growth import (
     Crossing,
     Crossovers,
+    Samples,
+    centres_over_rounds,
+    complete_rounds,
     cost_crossovers,
     crossovers_of,
     equal_terms_at,
     measured_crossovers,
 )
-from bench.analysis.growth import Samples, centres_over_rounds, complete_rounds
 from bench.intervals import Interval
 from models.layers.cost import Polynomial
 from tests.analysis.planted import LENGTHS, ROUNDS, Array, curve, noisy, samples_of_rounds

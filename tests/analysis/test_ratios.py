@@ -30,8 +30,7 @@ from bench.analysis.ratios import (
 )
 from bench.intervals import LEVEL, Interval, joint_level, signed_ranks
 from bench.reading.timings import Timings
-from bench.report.sections.pairs import _pair_texts
-from bench.report.sections.winners import field_text, places_text
+from bench.report.sections.winners import _pair_texts, field_text, places_text
 from tests.timed import timings_of_blocks
 
 MARGIN = 0.03

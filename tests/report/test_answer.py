@@ -11,11 +11,11 @@ import pandas
 import pytest
 
 from bench import numbers
+from bench.analysis.growth import gating_pairs
 from bench.analysis.ratios import RankedModel, Ranking
 from bench.analysis.study import Study
 from bench.questions import Question
 from bench.reading.timings import Timings
-from bench.report.charts import crossing
 from bench.report.document import Strip
 from bench.report.sections import winners
 from bench.report.sections.answer import answer_sentences, question_of
@@ -159,7 +159,7 @@ def test_a_tie_in_accuracy_names_both_models(make_data: MakeData) -> None:
 
 def test_answer_and_figure_set_gmlp_beside_the_same_attention(make_data: MakeData) -> None:
     found = make_data(metrics=("params", "flops"))
-    partner = crossing.pairs_of(found.closed_crossovers)[0].attention.model
+    partner = gating_pairs(found.closed_crossovers)[0].attention.model
     assert answer_sentences(found)[0].startswith(f"gMLP needs fewer FLOPs than {spell_out_model(partner)} up to n = ")
 
 
