@@ -155,9 +155,9 @@ def ratios_of(run: StoredRun, asked: Sequence[PlannedCell]) -> list[CodeRatio]:
     `asked`: the configurations of the request. The level of the intervals is corrected for their number (Bonferroni), so that a verdict on any of
     them errs at most once in twenty runs.
     """
-    from bench.reading.table import rows_of, times_of
+    from bench.reading.table import rows_of
 
-    rows, timings = rows_of(run).set_index("cell_id"), times_of(run)
+    rows, timings = rows_of(run).set_index("cell_id"), run.times
     level = 1 - (1 - LEVEL) / len(asked)
     found = []
     for planned, part in zip(asked, run.plan.parts, strict=True):

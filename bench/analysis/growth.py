@@ -94,28 +94,17 @@ def _known(value: Any) -> Any:
     return None if is_empty(value) else value
 
 
-@dataclass(frozen=True, kw_only=True)
-class SeriesRounds:
-    """The complete rounds of one series.
+def complete_rounds(samples: Samples, lengths: Sequence[int]) -> tuple[Matrix, int]:
+    """Return the values of the rounds that have all `lengths`, `(rounds, lengths)`, and how many rounds lack one.
 
-    `lengths`: ascending.
-    `values`: `(rounds, lengths)`, positive, in the unit of the samples.
-    `num_dropped`: rounds left out because a length is missing; a slowdown of such a round could not cancel between lengths.
+    A slowdown of an incomplete round could not cancel between lengths. Raises ValueError if a value is not positive and finite.
     """
-
-    lengths: tuple[int, ...]
-    values: Matrix
-    num_dropped: int
-
-
-def complete_rounds(samples: Samples, lengths: Sequence[int]) -> SeriesRounds:
-    """Return the rounds of `samples` that have all `lengths`. Raises ValueError if a value is not positive and finite."""
     if not all(0 < value < math.inf for by_round in samples.values() for value in by_round.values()):
         raise ValueError("samples must be positive and finite: leave out a metric that was not measured")
     rounds = sorted({place for by_round in samples.values() for place in by_round})
     complete = [place for place in rounds if all(place in samples[n] for n in lengths)]
     values = np.array([[samples[n][place] for n in lengths] for place in complete], dtype=np.float64).reshape(len(complete), len(lengths))
-    return SeriesRounds(lengths=tuple(lengths), values=values, num_dropped=len(rounds) - len(complete))
+    return values, len(rounds) - len(complete)
 
 
 def without_twins(lengths: Sequence[int]) -> tuple[int, ...]:
@@ -216,11 +205,11 @@ def local_exponents(samples: Samples, *, exact: bool = False) -> LocalExponents:
     would be noise.
     """
     lengths = without_twins(list(samples))
-    series = complete_rounds(samples, lengths)
-    if refused := too_few_lengths(lengths, MIN_LENGTHS) or ("" if exact else too_few_rounds(len(series.values), series.num_dropped)):
+    values, num_dropped = complete_rounds(samples, lengths)
+    if refused := too_few_lengths(lengths, MIN_LENGTHS) or ("" if exact else too_few_rounds(len(values), num_dropped)):
         return LocalExponents(refused=refused)
-    intervals = centres_over_rounds(np.diff(np.log(series.values), axis=1) / np.diff(np.log(series.lengths)))
-    steps = zip(series.lengths[:-1], series.lengths[1:], intervals, strict=True)
+    intervals = centres_over_rounds(np.diff(np.log(values), axis=1) / np.diff(np.log(lengths)))
+    steps = zip(lengths[:-1], lengths[1:], intervals, strict=True)
     return LocalExponents(
         exponents=tuple(LocalExponent(shorter=shorter, longer=longer, exponent=found) for shorter, longer, found in steps)
     )
@@ -336,7 +325,7 @@ def polynomial_of(samples: Samples) -> Counted | None:
         lengths = every[start:]
         if too_few_lengths(lengths, MIN_COUNTS):
             return None
-        n, values = np.asarray(lengths, dtype=np.float64), complete_rounds(samples, lengths).values[0]
+        n, values = np.asarray(lengths, dtype=np.float64), complete_rounds(samples, lengths)[0][0]
         design = np.stack([np.ones_like(n), n, n**2], axis=1) / values[:, None]
         scale = np.linalg.norm(design, axis=0)
         terms = np.linalg.lstsq(design / scale, np.ones(len(n)), rcond=None)[0] / scale
@@ -734,11 +723,11 @@ def measured_crossovers(ratios: Samples, names: tuple[str, str], *, exact: bool 
     if len(ratios) < 2:
         found = f"{len(ratios)} length{'' if len(ratios) == 1 else 's'} in common"
         return Crossovers(none=f"{found}; at least 2 are needed. Measure both at the same lengths.")
-    pair = complete_rounds(ratios, list(ratios))
-    if not exact and (refused := too_few_rounds(len(pair.values), pair.num_dropped)):
+    values, num_dropped = complete_rounds(ratios, list(ratios))
+    if not exact and (refused := too_few_rounds(len(values), num_dropped)):
         return Crossovers(none=refused)
-    lengths = without_twins(pair.lengths)
-    return crossovers_of(lengths, centres_over_rounds(np.log(pair.values[:, [pair.lengths.index(n) for n in lengths]])), names)
+    lengths, places = without_twins(list(ratios)), list(ratios)
+    return crossovers_of(lengths, centres_over_rounds(np.log(values[:, [places.index(n) for n in lengths]])), names)
 
 
 def crossovers_of(lengths: Sequence[int], ratios: Sequence[Interval], names: tuple[str, str]) -> Crossovers:

@@ -74,7 +74,6 @@ class Ranking:
     `group`: the values of the grouping columns.
     `others`: the rest, in order.
     `margin`: the relative difference within which two models are equal.
-    `num_pairs`: the number of pairs for which decisions hold jointly.
     `cells`: ids of the models' cells.
     """
 
@@ -82,7 +81,6 @@ class Ranking:
     best: str
     others: tuple[RankedModel, ...]
     margin: float = 0.03
-    num_pairs: int = 1
     cells: tuple[str, ...] = ()
 
     @property
@@ -96,45 +94,28 @@ class Ranking:
         return tuple(pair for pair in self.others if pair.behind)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Group:
-    """Rows of models that may be compared, fastest first.
+def rank_latency(
+    rows: Iterable[Row], keys: Sequence[str], timings: Timings, contrasts: Mapping[str, int], margin: float = 0.03
+) -> list[Ranking]:
+    """Compare the fastest model of each group of timed rows, of equal `keys`, with the others.
 
-    `keys`: the values that they share.
-    """
+    `rows` have `label`, one of each in a group, and the latency columns. Decisions hold together for the `contrasts` of a cell
+    (`bench.timing_groups.num_contrasts`).
 
-    keys: Row
-    rows: tuple[Row, ...]
-
-
-def fastest_first(rows: Iterable[Row], keys: Sequence[str], timings: Timings) -> list[Group]:
-    """Return the groups of timed rows with equal `keys`, each ordered by time.
-
-    `rows` have `label`, one of each in a group, and the latency columns.
+    If rounds cannot be paired the ratio is a ratio of medians. A difference is then shown if the two 95 % intervals do not overlap and both
+    cells are stable. Stability matters because instability mostly affects whole rounds, and only pairing cancels it.
     """
     groups: dict[tuple[Any, ...], dict[str, Row]] = {}
     for row in rows:
         if not is_empty(row["latency_ms"]):
             groups.setdefault(tuple(None if row[key] != row[key] else row[key] for key in keys), {}).setdefault(str(row["label"]), row)
-    found = [_fastest_first(list(members.values()), timings) for members in groups.values()]
-    return [Group(keys={key: members[0][key] for key in keys}, rows=tuple(members)) for members in found]
-
-
-def rank_latency(groups: Sequence[Group], timings: Timings, contrasts: Mapping[str, int], margin: float = 0.03) -> list[Ranking]:
-    """Compare the fastest model of each group with the others.
-
-    Decisions hold together for the `contrasts` of a cell (`bench.timing_groups.num_contrasts`).
-
-    If rounds cannot be paired the ratio is a ratio of medians. A difference is then shown if the two 95 % intervals do not overlap and both
-    cells are stable. Stability matters because instability mostly affects whole rounds, and only pairing cancels it.
-    """
     found = []
-    for group in groups:
-        cells = tuple(str(row["cell_id"]) for row in group.rows)
+    for members in groups.values():
+        best, *others = _fastest_first(list(members.values()), timings)
+        cells = tuple(str(row["cell_id"]) for row in (best, *others))
         num_pairs = max(contrasts.get(cell, 1) for cell in cells)
-        others = tuple(_latency_pair(group.rows[0], other, timings, margin, num_pairs) for other in group.rows[1:])
-        best = str(group.rows[0]["label"])
-        found.append(Ranking(group=group.keys, best=best, others=others, margin=margin, num_pairs=num_pairs, cells=cells))
+        pairs = tuple(_latency_pair(best, other, timings, margin, num_pairs) for other in others)
+        found.append(Ranking(group={key: best[key] for key in keys}, best=str(best["label"]), others=pairs, margin=margin, cells=cells))
     return found
 
 
@@ -267,29 +248,17 @@ class RelativeTimes:
         return matching_of(self.scope)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ComparedScope:
-    """A scope with the rows to compare: each model's beside the attention's, by label."""
+def relative_times(
+    frame: pandas.DataFrame, places: Mapping[str, int], timings: Timings, contrasts: Mapping[str, int], margin: float
+) -> list[RelativeTimes]:
+    """Return the times relative to attention in the primary scope, then in the one at the other matching.
 
-    scope: Scope
-    rows: Mapping[str, Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]]
-
-
-def compared_scopes(frame: pandas.DataFrame, places: Mapping[str, int]) -> list[ComparedScope]:
-    """Return the primary scope, then the one at the other matching.
-
-    It is same parameters if the primary scope has one shape, and the other way round.
+    It is same parameters if the primary scope has one shape, and the other way round. Intervals hold together for the `contrasts` of a cell
+    (`bench.timing_groups.num_contrasts`).
     """
-    found = [ComparedScope(scope=scope, rows=rows) for scope in scopes_of(frame, "latency_ms", places) if (rows := _pairs(scope))]
-    return [*found[:1], *[one for one in found if _complements(one.scope, found[0].scope)][:1]]
-
-
-def relative_times(compared: Sequence[ComparedScope], timings: Timings, contrasts: Mapping[str, int], margin: float) -> list[RelativeTimes]:
-    """Return the times of each scope, relative to attention.
-
-    Intervals hold together for the `contrasts` of a cell (`bench.timing_groups.num_contrasts`).
-    """
-    return [_relative(one, timings, contrasts, margin) for one in compared]
+    found = [(scope, pairs) for scope in scopes_of(frame, "latency_ms", places) if (pairs := _pairs(scope))]
+    chosen = [*found[:1], *[one for one in found if _complements(one[0], found[0][0])][:1]]
+    return [_relative(scope, pairs, timings, contrasts, margin) for scope, pairs in chosen]
 
 
 def matching_of(scope: Scope) -> str:
@@ -334,17 +303,17 @@ def _complements(scope: Scope, primary: Scope) -> bool:
     return same_work and {matching_of(scope), matching_of(primary)} == {SAME_PARAMETERS, FIXED_SHAPE}
 
 
-def _variant(row: Mapping[str, Any]) -> str:
+def _variant(row: Row) -> str:
     found = VARIANT.search(str(row["model"]).partition("+")[0].partition(":")[0])
     return found[1] if found else ""
 
 
-def _pairs(scope: Scope) -> dict[str, list[tuple[Mapping[str, Any], Mapping[str, Any]]]]:
+def _pairs(scope: Scope) -> dict[str, list[tuple[Row, Row]]]:
     """Return each model's rows beside the attention's, for models that share two lengths with it."""
     rows = row_values(main_rows(scope.rows))
     labels = set(attentions(scope.rows).values())
     reference = {(_variant(row), row["place"]): row for row in row_values(scope.rows) if row["label"] in labels}
-    found: dict[str, list[tuple[Mapping[str, Any], Mapping[str, Any]]]] = {}
+    found: dict[str, list[tuple[Row, Row]]] = {}
     is_matched = scope.keys["match"] not in (None, NO_MATCH)
     for row in rows:
         place = _variant(row), row["place"]
@@ -354,8 +323,9 @@ def _pairs(scope: Scope) -> dict[str, list[tuple[Mapping[str, Any], Mapping[str,
     return {label: pairs for label, pairs in found.items() if len(pairs) > 1}
 
 
-def _relative(compared: ComparedScope, timings: Timings, contrasts: Mapping[str, int], margin: float) -> RelativeTimes:
-    labels = attentions(compared.scope.rows)
+def _relative(
+    scope: Scope, pairs: Mapping[str, Sequence[tuple[Row, Row]]], timings: Timings, contrasts: Mapping[str, int], margin: float
+) -> RelativeTimes:
     lines = [
         RelativeLine(
             label=label,
@@ -363,16 +333,16 @@ def _relative(compared: ComparedScope, timings: Timings, contrasts: Mapping[str,
             mixes_all=mixes_all(found[0][0]),
             points=tuple(_point(*pair, timings, margin, contrasts.get(str(pair[0]["cell_id"]), 1)) for pair in found),
         )
-        for label, found in compared.rows.items()
+        for label, found in pairs.items()
     ]
     return RelativeTimes(
-        scope=compared.scope,
-        reference=next(iter(labels.values())),
+        scope=scope,
+        reference=next(iter(attentions(scope.rows).values())),
         lines=tuple(sorted(lines, key=lambda line: (not line.is_gmlp, line.points[-1].ratio.estimate))),
     )
 
 
-def _point(row: Mapping[str, Any], reference: Mapping[str, Any], timings: Timings, margin: float, num_pairs: int) -> RelativePoint:
+def _point(row: Row, reference: Row, timings: Timings, margin: float, num_pairs: int) -> RelativePoint:
     found = timings.centre(row["cell_id"], reference["cell_id"])
     n = int(row["place"])
     if found is None:

@@ -26,7 +26,7 @@ from bench.analysis.study import Study, study
 from bench.intervals import LEVEL, ROUNDING, Interval, joint_level
 from bench.measure.hosts import host_differences, host_type, is_known, machine_differences
 from bench.reading.store import StoredRun, read_runs
-from bench.reading.table import SeedScores, item_scores_of, references_of, rows_of, times_of
+from bench.reading.table import SeedScores, item_scores_of, references_of, rows_of
 from bench.reading.timings import ratio_of
 from bench.serialize import canonical_json
 from bench.spec import MEASURED, RequestError
@@ -362,7 +362,7 @@ def compare_two(first: StoredRun, second: StoredRun) -> TwoRuns:
             f"{first.folder} and {second.folder} have no configuration in common{_nearest(*rows)}",
             f"run the same request twice: bench run --plan {first.folder} --out NEW",
         )
-    cells = sorted(compare_cells(times_of(first), times_of(second), _reasons(first, second, rows)), key=lambda c: ORDER.index(c.verdict))
+    cells = sorted(compare_cells(first.times, second.times, _reasons(first, second, rows)), key=lambda c: ORDER.index(c.verdict))
     compared, others, trained = {c.cell_id for c in cells if c.ratio}, references_of(second.plan), compare_trained(first, second)
     paired = [cell for cell, reference in references_of(first.plan).items() if cell in compared and others.get(cell) == reference]
     return TwoRuns(
@@ -403,7 +403,7 @@ def _reasons(first: StoredRun, second: StoredRun, rows: Sequence[Mapping[str, Ma
     machine = "; ".join(f"{key}: {before!r} and {after!r}" for key, (before, after) in differing.items())
     found = dict.fromkeys([*rows[0], *rows[1]], machine)
     for cell in found:
-        for name, own, times in zip(("first", "second"), rows, map(times_of, (first, second)), strict=True):
+        for name, own, times in zip(("first", "second"), rows, (first.times, second.times), strict=True):
             if cell not in own:
                 found[cell] = f"not in the {name} run"
             elif not times.get(cell):

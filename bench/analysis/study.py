@@ -32,14 +32,10 @@ from bench.analysis.growth import (
     quadratic_home,
 )
 from bench.analysis.ratios import (
-    ComparedScope,
-    Group,
     PeerComparison,
     Ranking,
     RelativeTimes,
     compare_peers,
-    compared_scopes,
-    fastest_first,
     main_rows,
     rank_latency,
     relative_times,
@@ -49,7 +45,7 @@ from bench.planning.jobs import expected_jobs
 from bench.questions import Prediction
 from bench.reading.merge import merge_runs, rows_of_runs
 from bench.reading.store import StoredRun
-from bench.reading.table import SeedScores, control_of, is_extended, item_scores_of, times_of, trainings_of
+from bench.reading.table import SeedScores, control_of, is_extended, item_scores_of, trainings_of
 from bench.reading.timings import Timings
 from bench.spec import MEASURED, NO_MATCH, Plan, Record
 from bench.timing_groups import compared_lengths, num_contrasts
@@ -143,7 +139,16 @@ class Study:
 
         An ablation may add references that do not mix all tokens. They would win everywhere, so they take no part.
         """
-        return rank_latency(self._groups, self.timings, self._contrasts, self.plan.settings.margin)
+        rows = self.frame_rows
+        if self.plan.parts and len({row["label"] for row in rows if is_subject(row, "global")}) > 1:
+            rows = [row for row in rows if mixes_all(row)]
+        placed = []
+        for row in rows:
+            n = row["seq_len"]
+            place = self._places.get(row["cell_id"], n)
+            # models compared at slightly different lengths (with and without a class token) show their own length
+            placed.append({**row, "seq_len": place, "label": f"{row['label']} (n = {n:.0f})" if n != place else row["label"]})
+        return rank_latency(placed, (*varying(self.frame), "size", "seq_len"), self.timings, self._contrasts, self.plan.settings.margin)
 
     @functools.cached_property
     def _contrasts(self) -> Mapping[str, int]:
@@ -156,26 +161,9 @@ class Study:
         return compared_lengths(self.plan)
 
     @functools.cached_property
-    def _compared_scopes(self) -> Sequence[ComparedScope]:
-        return compared_scopes(self.frame, self._places)
-
-    @functools.cached_property
-    def _groups(self) -> Sequence[Group]:
-        rows = self.frame_rows
-        if self.plan.parts and len({row["label"] for row in rows if is_subject(row, "global")}) > 1:
-            rows = [row for row in rows if mixes_all(row)]
-        placed = []
-        for row in rows:
-            n = row["seq_len"]
-            place = self._places.get(row["cell_id"], n)
-            # models compared at slightly different lengths (with and without a class token) show their own length
-            placed.append({**row, "seq_len": place, "label": f"{row['label']} (n = {n:.0f})" if n != place else row["label"]})
-        return fastest_first(placed, (*varying(self.frame), "size", "seq_len"), self.timings)
-
-    @functools.cached_property
     def relative_times(self) -> Sequence[RelativeTimes]:
         """Times relative to fused attention, in the primary scopes."""
-        return relative_times(self._compared_scopes, self.timings, self._contrasts, self.plan.settings.margin)
+        return relative_times(self.frame, self._places, self.timings, self._contrasts, self.plan.settings.margin)
 
     @functools.cached_property
     def growth(self) -> Sequence[Growth]:
@@ -293,16 +281,16 @@ def study(*runs: StoredRun, name: str = "") -> Study:
 
     `name`: the title (default: the first run's folder). Raises RequestError, naming the first key that differs, if the runs may not be merged.
     """
-    stored, left = merge_runs(runs), sum(map(num_missing, runs))
+    stored, rows, left = merge_runs(runs), rows_of_runs(runs), sum(map(num_missing, runs))
     return Study(
         name=name or runs[0].folder.resolve().name,
         folders=tuple(run.folder.resolve().name for run in runs),
         plan=stored.plan,
-        rows=rows_of_runs(runs),
+        rows=rows,
         environment=stored.environment,
         control=_worst_control(runs),
-        concerns=concerns_of(*runs, left=left),
-        timings=times_of(stored),
+        concerns=concerns_of(*runs, rows=rows, left=left),
+        timings=stored.times,
         scores=item_scores_of(stored),
         records=stored.records,
         num_missing=left,
@@ -314,21 +302,21 @@ def num_missing(run: StoredRun) -> int:
     return len(expected_jobs(run.plan, run.records))
 
 
-def concerns_of(*runs: StoredRun, left: int | None = None) -> list[Concern]:
+def concerns_of(*runs: StoredRun, rows: pandas.DataFrame | None = None, left: int | None = None) -> list[Concern]:
     """Return the concerns on one run, or on several merged runs.
 
     For several runs, the worst control and the busiest machine are used.
-    `left`: their number of jobs left to run, if known.
+    `rows`: their table, and `left`: their number of jobs left to run, if known.
     """
     busiest = max(runs, key=lambda run: run.environment.get("busy_cores") or 0.0)
     return concerns(
-        rows_of_runs(runs),
+        rows_of_runs(runs) if rows is None else rows,
         _worst_control(runs),
         busiest.environment,
         metrics=merge_runs(runs).plan.metrics,
         num_missing=sum(map(num_missing, runs)) if left is None else left,
         timed=[r.outcome.values for run in runs for r in run.records if r.metric == "latency" and r.outcome.status == MEASURED],
-        timings=[times_of(run) for run in runs],
+        timings=[run.times for run in runs],
         extended=any(is_extended(run) for run in runs),
         others=[run.environment for run in runs if run is not busiest],
     )

@@ -25,6 +25,7 @@ from typing import Any
 import msgspec
 
 from bench.files import PACKED, packed_path, unpack
+from bench.reading.timings import Timings, timings_of
 from bench.serialize import from_json
 from bench.spec import PLAN, SCHEMA, Plan, Record, RecordKey, RequestError
 
@@ -51,9 +52,9 @@ class StoredRun:
     records: tuple[Record, ...]
 
     @functools.cached_property
-    def derived(self) -> dict[str, Any]:
-        """Return the cache of results derived from this immutable run, by name."""
-        return {}
+    def times(self) -> Timings:
+        """The times of every cell by round."""
+        return timings_of(self.records)
 
 
 class RunRecords:

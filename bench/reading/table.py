@@ -23,7 +23,7 @@ from bench.intervals import CONTROL_LEVEL, LEVEL, joint_level
 from bench.reading.roofline import COLUMNS as ROOFLINE
 from bench.reading.roofline import roofline_of, step_flops
 from bench.reading.store import StoredRun, collector_off
-from bench.reading.timings import CONTROL_MARK, Timings, home_groups, ratio_columns, ratio_of, timings_of
+from bench.reading.timings import CONTROL_MARK, home_groups, ratio_columns, ratio_of, timings_of
 from bench.spec import (
     ACCURACY,
     EXPLICIT,
@@ -58,7 +58,6 @@ ATTENTION = ("vit", "metaformer", "transformer")
 """Families whose fused attention others are compared with, best first."""
 NOT_ATTENTION = len(ATTENTION)
 ATTENTION_MIXER = "metaformer+mixer=attention"
-ROWS, TIMES, TRAININGS = "rows", "times", "trainings"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,19 +73,12 @@ class SeedScores:
     scores: NDArray[np.float64]
 
 
+@collector_off()
 def rows_of(run: StoredRun) -> pd.DataFrame:
     """Return one row per cell, in plan order.
 
-    The columns are those of the plan's metrics. Values without a measurement are empty. Computed once per run; each caller gets a copy.
+    The columns are those of the plan's metrics. Values without a measurement are empty.
     """
-    if ROWS not in run.derived:
-        run.derived[ROWS] = _all_rows(run)
-    rows: pd.DataFrame = run.derived[ROWS]
-    return rows.copy()
-
-
-@collector_off()
-def _all_rows(run: StoredRun) -> pd.DataFrame:
     home = home_groups(run.records)
     by_cell = records_by_cell(r for r in run.records if not r.control and r.group in ("", home.get(r.subject_id, r.group)))
     columns = [*IDENTITY, *(c for metric in run.plan.metrics for c in catalog.load("metrics", metric).COLUMNS)]
@@ -156,7 +148,7 @@ def references_of(plan: Plan, groups: Sequence[Sequence[Cell]] | None = None) ->
 
 def _ratios(run: StoredRun) -> dict[str, dict[str, Any]]:
     groups = compared_cells(run.plan)
-    timings, labels, contrasts = times_of(run), _labels(run.plan), num_contrasts(run.plan, groups)
+    timings, labels, contrasts = run.times, _labels(run.plan), num_contrasts(run.plan, groups)
     return {
         cell_id: ratio_columns(cell_id, reference, labels[reference], timings, joint_level(LEVEL, contrasts.get(cell_id, 1)))
         for cell_id, reference in references_of(run.plan, groups).items()
@@ -212,14 +204,6 @@ def is_extended(run: StoredRun) -> bool:
     return any(record.metric == "latency" and record.repeat >= run.plan.settings.rounds for record in run.records)
 
 
-def times_of(run: StoredRun) -> Timings:
-    """Return the times of every cell by round, computed once per run."""
-    if TIMES not in run.derived:
-        run.derived[TIMES] = timings_of(run.records)
-    found: Timings = run.derived[TIMES]
-    return found
-
-
 def item_scores_of(run: StoredRun) -> dict[str, SeedScores]:
     """Return the test items' scores of every trained model, by cell id.
 
@@ -228,9 +212,9 @@ def item_scores_of(run: StoredRun) -> dict[str, SeedScores]:
     """
     by_training: dict[str, SeedScores] = {}
     data_by_reading: dict[tuple[str, int, str], set[str]] = defaultdict(set)
-    found = {}
+    found, trainings = {}, trainings_of(run.plan, run.records)
     for planned in run.plan.cells:
-        records = [record for record in training_records(run, planned) if _item_scores(record)]
+        records = [record for record in trainings[planned.cell.cell_id] if _item_scores(record)]
         if records:
             model, task = planned.cell.model, planned.cell.workload.task
             # pooling decides how many of the n tokens are data, and so which data a task generates
@@ -245,17 +229,6 @@ def item_scores_of(run: StoredRun) -> dict[str, SeedScores]:
             if training not in by_training:
                 by_training[training] = _seed_scores(records)
             found[planned.cell.cell_id] = by_training[training]
-    return found
-
-
-def training_records(run: StoredRun, planned: PlannedCell) -> list[Record]:
-    """Return the measured trainings behind a cell's accuracy, by seed.
-
-    Empty if the cell was not trained.
-    """
-    if TRAININGS not in run.derived:
-        run.derived[TRAININGS] = trainings_of(run.plan, run.records)
-    found: list[Record] = run.derived[TRAININGS][planned.cell.cell_id]
     return found
 
 

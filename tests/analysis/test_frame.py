@@ -100,14 +100,14 @@ SAMPLES = samples_of_rounds(np.array([[1.0, 2.0, 4.0], [3.0, 5.0, 9.0]]), (17, 2
 
 
 def test_rounds_that_lack_a_length_are_dropped_and_counted() -> None:
-    whole = complete_rounds(SAMPLES, (17, 256, 257))
-    assert (whole.lengths, whole.values.tolist(), whole.num_dropped) == ((17, 256, 257), [[1.0, 2.0, 4.0], [3.0, 5.0, 9.0]], 0)
-    partial = complete_rounds({**SAMPLES, 257: {0: 4.0}}, (17, 256, 257))
-    assert (partial.values.tolist(), partial.num_dropped) == ([[1.0, 2.0, 4.0]], 1)
+    values, num_dropped = complete_rounds(SAMPLES, (17, 256, 257))
+    assert (values.tolist(), num_dropped) == ([[1.0, 2.0, 4.0], [3.0, 5.0, 9.0]], 0)
+    values, num_dropped = complete_rounds({**SAMPLES, 257: {0: 4.0}}, (17, 256, 257))
+    assert (values.tolist(), num_dropped) == ([[1.0, 2.0, 4.0]], 1)
 
 
 def test_a_round_is_complete_without_the_lengths_that_do_not_enter() -> None:
-    assert complete_rounds({**SAMPLES, 256: {1: 5.0}}, (17, 257)).values.tolist() == [[1.0, 4.0], [3.0, 9.0]]
+    assert complete_rounds({**SAMPLES, 256: {1: 5.0}}, (17, 257))[0].tolist() == [[1.0, 4.0], [3.0, 9.0]]
 
 
 @pytest.mark.parametrize("value", [0.0, float("nan"), float("inf")])

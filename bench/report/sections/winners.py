@@ -472,19 +472,9 @@ def _pair_texts(pair: RankedModel, margin: float) -> tuple[str, str, str]:
     elif pair.equal:
         verdict = equal
     else:
-        rounds = _rounds_text([pair])
-        verdict = f"no significant difference: {pair.why}{f' ({rounds} would decide)' if rounds else ''}"
+        rounds = "" if pair.rounds_needed is None else f" (about {pair.rounds_needed} rounds would decide)"
+        verdict = f"no significant difference: {pair.why}{rounds}"
     return pair.other, ratio_text(pair), verdict
-
-
-def _rounds_text(pairs: Sequence[RankedModel]) -> str:
-    """Write the rounds that would decide all pairs: `about 11 rounds`.
-
-    Returns "" if a pair has no estimate.
-    """
-    needed = [pair.rounds_needed for pair in pairs]
-    known = [num for num in needed if num is not None]
-    return f"about {max(known)} rounds" if len(known) == len(needed) else ""
 
 
 def ratio_text(pair: RankedModel) -> str:
