@@ -329,7 +329,7 @@ def diff(
         raise RequestError(
             f"bench diff compares two runs, not {len(runs)}", "try bench diff RUN_A RUN_B, or bench diff --code REV_A REV_B -- REQUEST"
         )
-    from bench.analysis.diff import compare_folders
+    from bench.analysis.runs import compare_folders
 
     found, check = compare_folders(Path(runs[0]), Path(runs[1]), options.fail_if)
     console_views.show_two_runs(found, check, options.out, as_json=options.json)
@@ -364,7 +364,7 @@ def pool(options: Options, runs: Annotated[list[Path], argument("Folders of runs
     Runs of one type are listed with the range over these occasions; unlike types are not joined (docs/hosts.md). The page is in reports/ by default,
     named after the first run, with _pool.
     """
-    from bench.analysis.pool import pool_runs
+    from bench.analysis.runs import pool_runs
     from bench.files import writing
     from bench.reading.store import read_run, report_folder
     from bench.report.pool import require_same_runs, show, write_pool

@@ -25,7 +25,7 @@ from bench.running.revisions import Revision, checked_out, find_revision
 from bench.spec import LATENCY, Part, Plan, PlannedArm, PlannedCell, RequestError
 
 if TYPE_CHECKING:
-    from bench.analysis.diff import Bound
+    from bench.analysis.runs import Bound
     from bench.reading.store import StoredRun
 
 USAGE = "bench diff --code REV_A REV_B -- --models gmlp --seq 257"
@@ -121,7 +121,7 @@ def _name(planned: PlannedCell) -> str:
 
 
 def _parse_bound(text: str | None) -> Bound | None:
-    from bench.analysis.diff import LATENCY_COLUMN, parse_bound
+    from bench.analysis.runs import LATENCY_COLUMN, parse_bound
 
     bound = None if text is None else parse_bound(text)
     if bound and bound.column != LATENCY_COLUMN:
@@ -155,9 +155,9 @@ def ratios_of(run: StoredRun, asked: Sequence[PlannedCell]) -> list[CodeRatio]:
     `asked`: the configurations of the request. The level of the intervals is corrected for their number (Bonferroni), so that a verdict on any of
     them errs at most once in twenty runs.
     """
-    from bench.reading.table import rows_of, times_of
+    from bench.reading.table import rows_of
 
-    rows, timings = rows_of(run).set_index("cell_id"), times_of(run)
+    rows, timings = rows_of(run).set_index("cell_id"), run.times
     level = 1 - (1 - LEVEL) / len(asked)
     found = []
     for planned, part in zip(asked, run.plan.parts, strict=True):

@@ -109,6 +109,7 @@ def signed_ranks(values: Sequence[float]) -> SignedRanks | None:
     return SignedRanks(averages=tuple(averages), num=len(values))
 
 
+@functools.cache
 def signed_rank(num: int, level: float) -> int:
     """Return the rank of the average that bounds an interval from below; 0 if `num` values cannot attain the level.
 

@@ -24,15 +24,15 @@ class Measure:
 
     `title`: its name in a comparison.
     `is_ratio`: True if compared as a ratio of costs, False as a difference.
-    `timed`: whether timing noise affects it.
+    `metric`: the metric that measures it; empty for what the plan knows.
     `value`: its name for a single arm; empty if equal to `title`.
     `in_points`: whether differences are written in points, hundredths.
     """
 
     name: str
     title: str
+    metric: str
     is_ratio: bool
-    timed: bool = False
     value: str = ""
     in_points: bool = False
 
@@ -45,15 +45,15 @@ class Measure:
 MEASURES = {
     measure.name: measure
     for measure in (
-        Measure(name="accuracy", title="accuracy", is_ratio=False, in_points=True),
-        Measure(name="exact_accuracy", title="exact sequences", is_ratio=False, in_points=True),
-        Measure(name="score", title="minus squared error", is_ratio=False, value="R2"),
-        Measure(name="perplexity", title="perplexity", is_ratio=True),
-        Measure(name="params", title="parameters", is_ratio=True),
-        Measure(name="flops", title="FLOPs", is_ratio=True),
-        Measure(name="latency_ms", title="latency", is_ratio=True, timed=True),
-        Measure(name="activation_bytes", title="activations", is_ratio=True),
-        Measure(name="train_flops", title="training FLOPs", is_ratio=True),
+        Measure(name="accuracy", title="accuracy", metric="accuracy", is_ratio=False, in_points=True),
+        Measure(name="exact_accuracy", title="exact sequences", metric="accuracy", is_ratio=False, in_points=True),
+        Measure(name="score", title="minus squared error", metric="accuracy", is_ratio=False, value="R2"),
+        Measure(name="perplexity", title="perplexity", metric="accuracy", is_ratio=True),
+        Measure(name="params", title="parameters", metric="", is_ratio=True),
+        Measure(name="flops", title="FLOPs", metric="flops", is_ratio=True),
+        Measure(name="latency_ms", title="latency", metric="latency", is_ratio=True),
+        Measure(name="activation_bytes", title="activations", metric="memory", is_ratio=True),
+        Measure(name="train_flops", title="training FLOPs", metric="accuracy", is_ratio=True),
     )
 }
 

@@ -18,6 +18,7 @@ import msgspec
 from models.layers.cost import Polynomial
 
 ID_LENGTH = 12
+CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def to_json(value: Any, *, defaults: bool = True) -> Any:
@@ -63,7 +64,7 @@ def from_json(kind: Any, data: Any) -> Any:
 
 
 def _polynomial(kind: type, data: Any) -> Polynomial:
-    if kind is not Polynomial or not isinstance(data, (list, tuple)) or not {type(v) for v in data} <= {int}:
+    if kind is not Polynomial or not isinstance(data, (list, tuple)) or not set(map(type, data)) <= {int}:
         raise ValueError(f"expected {kind.__name__}, found {data!r}")
     return Polynomial(tuple(data))
 
@@ -74,7 +75,7 @@ def _reject_unknown(kind: Any, data: Any) -> None:
     for entry in data if isinstance(data, (list, tuple)) else (data,):
         if entry is None or not names:
             continue
-        if not names >= entry.keys():
+        if not entry.keys() <= names:
             raise ValueError(f"{_dataclass_in(kind).__name__} has no field {min(entry.keys() - names)!r}")
         for name, part in parts:
             if name in entry:
@@ -100,7 +101,7 @@ def canonical_json(value: Any, *, defaults: bool = False) -> str:
     `defaults`: whether fields that have their default value are in it. Ids leave them out, so a field that is added later changes no id, if what was
     before is its default. Raises ValueError for NaN.
     """
-    return json.dumps(to_json(value, defaults=defaults), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return CANONICAL.encode(to_json(value, defaults=defaults))
 
 
 def content_id(value: Any) -> str:

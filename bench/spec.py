@@ -433,6 +433,8 @@ class Plan:
 
     def metrics_of(self, cell: Cell) -> tuple[str, ...]:
         """Return the metrics that a cell is measured for, in the plan's order."""
+        if not self.parts:
+            return self.metrics
         wanted = self._metrics_by_cell.get(cell.cell_id, frozenset(self.metrics))
         return tuple(metric for metric in self.metrics if metric in wanted)
 

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from bench.pooling import planned_data_tokens
 from bench.serialize import content_id
-from bench.spec import COMPARE, GROWTH, LATENCY, Cell, Part, Plan, PlannedCell
+from bench.spec import COMPARE, GROWTH, LATENCY, Cell, Part, Plan, PlannedCell, Workload
 
 MIN_GROWTH = 3
 """Fewest lengths to which an exponent is fitted."""
+WORK_WITHOUT_BATCH = operator.attrgetter(*(found.name for found in dataclasses.fields(Workload) if found.name != "batch_size"))
 
 
 def timed_cells(plan: Plan) -> list[PlannedCell]:
@@ -49,21 +51,25 @@ def compared_lengths(plan: Plan) -> dict[str, int]:
     return {cell.cell_id: cells[0].model.shape.seq_len for cells in groups for cell in cells}
 
 
-def num_contrasts(plan: Plan) -> dict[str, int]:
-    """Return how many ratios of times are decided together with each cell's, by cell id.
+def compared_cells(plan: Plan) -> list[list[Cell]]:
+    """Return the cells of each `compare` group, those whose latency is measured."""
+    return [cells for name, cells in cell_groups(timed_cells(plan), plan) if name.startswith(COMPARE)]
+
+
+def num_contrasts(plan: Plan, groups: Sequence[Sequence[Cell]] | None = None) -> dict[str, int]:
+    """Return how many ratios of times are decided together with each cell's, by cell id; `groups`: its compared cells, if known.
 
     They are those of one length, budget, workload and engine: all pairs of the models of a plain run, and of a part with variants each
     variant against its baseline, and the other pairs that the question predicts.
     """
     found: dict[str, int] = {}
     budgets = {planned.cell.cell_id: planned.sizing.budget for planned in plan.cells}
-    for name, cells in cell_groups(timed_cells(plan), plan):
-        if name.startswith(COMPARE):
-            families: dict[tuple[object, ...], set[str]] = {}
-            for cell in cells:
-                families.setdefault((budgets[cell.cell_id], cell.workload.engine), set()).add(cell.cell_id)
-            for family in families.values():
-                found |= dict.fromkeys(family, max(1, math.comb(len(family), 2)))
+    for cells in compared_cells(plan) if groups is None else groups:
+        families: dict[tuple[object, ...], set[str]] = {}
+        for cell in cells:
+            families.setdefault((budgets[cell.cell_id], cell.workload.engine), set()).add(cell.cell_id)
+        for family in families.values():
+            found |= dict.fromkeys(family, max(1, math.comb(len(family), 2)))
     for part in plan.parts:
         if part.arms and part.baseline:
             predicted = _predicted(part, plan)
@@ -121,17 +127,14 @@ def _compared(cells: Sequence[Cell], comparisons: Mapping[str, str]) -> dict[str
     with a ViT of 197 tokens, one of them a class token. Lengths with several families are preferred as the group to join.
     """
     groups: dict[str, list[Cell]] = {}
-
-    def work_of(cell: Cell) -> str:
-        return "/".join(filter(None, (comparisons.get(cell.cell_id, ""), _work(cell))))
-
+    work_of = {cell.cell_id: "/".join(filter(None, (comparisons.get(cell.cell_id, ""), _work(cell)))) for cell in cells}
     for cell in cells:
-        groups.setdefault(f"{COMPARE}/{work_of(cell)}/n={cell.model.shape.seq_len}", []).append(cell)
+        groups.setdefault(f"{COMPARE}/{work_of[cell.cell_id]}/n={cell.model.shape.seq_len}", []).append(cell)
     alone = [name for name, members in groups.items() if len({cell.model.family for cell in members}) == 1]
     joined: dict[str, str] = {}
     first_of: dict[tuple[str, int], str] = {}
     for name in [*(name for name in groups if name not in alone), *alone]:
-        places = [(work_of(cell), planned_data_tokens(cell.model)) for cell in groups[name]]
+        places = [(work_of[cell.cell_id], planned_data_tokens(cell.model)) for cell in groups[name]]
         joined[name] = first_of.get(places[0], name) if name in alone else name
         first_of |= {place: joined[name] for place in places if place not in first_of}
     found: dict[str, list[Cell]] = {}
@@ -161,8 +164,7 @@ def _series_key(planned: PlannedCell) -> tuple[object, ...]:
     The batch size is left out too, because it may shrink as n grows (`--batch-tokens`).
     """
     model, sizes = planned.cell.model, tuple(planned.size(name) for name in ("width", "depth", "heads", "ffn_width"))
-    work = dataclasses.replace(planned.cell.workload, batch_size=1)
-    return (model.name, model.family, model.options, model.interface, sizes, work)
+    return (model.name, model.family, model.options, model.interface, sizes, WORK_WITHOUT_BATCH(planned.cell.workload))
 
 
 def _growth_name(cells: Sequence[Cell]) -> str:

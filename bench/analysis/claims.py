@@ -20,28 +20,15 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pandas
-
 from bench.analysis.accuracy import GROUP, MIN_DECIDED_SEEDS, Scores, compare_scores
 from bench.analysis.effects import Contrast, Effect, place_text
-from bench.analysis.frame import (
-    SCOPE_KEYS,
-    WITHOUT_PAIRS,
-    Series,
-    has_one_shape,
-    is_subject,
-    label_of,
-    row_values,
-    scope_of,
-    scope_rank,
-    series_of,
-)
-from bench.analysis.growth import ACTIVATIONS, LATENCY, local_exponents, polynomial_of, samples_of
+from bench.analysis.frame import SCOPE_KEYS, WITHOUT_PAIRS, is_subject, label_of, scope_of, scope_rank
+from bench.analysis.growth import ACTIVATIONS, LATENCY, Series, local_exponents, polynomial_of, samples_of, series_of
 from bench.intervals import LEVEL, Interval, joint_level
 from bench.numbers import is_empty
 from bench.questions import EQUAL, HIGHER, MEASURES, Prediction
@@ -51,8 +38,6 @@ from bench.spec import MEASURED
 COUNTED = ("params", "flops", "memory", "activation_bytes", "train_flops")
 """Quantities of claims and predictions that have no noise."""
 SUPPORTED, REFUTED, UNDECIDED = ANSWERS = ("supported", "refuted", "undecided")
-SUBJECT_COLUMNS = ("family", "model", "attention", "attention_effective")
-"""The columns that decide the subject of a row."""
 MARGIN = 0.02
 """The largest loss of accuracy that still counts as equal, as a fraction of the test items."""
 MIN_CLAIM_ROUNDS = 5
@@ -243,7 +228,7 @@ def judge_prediction(prediction: Prediction, contrasts: Sequence[Contrast], effe
 class Evidence:
     """The data of a run that its claims are judged by.
 
-    `frame`: rows by part of the plan (`bench.analysis.frame.by_part`).
+    `rows`: by part of the plan (`bench.analysis.frame.by_part`).
     `timings`: latency by cell and round.
     `homes`: the n^2 terms of every cell (`bench.analysis.growth.quadratic_home`).
     `scores`: scores of trained models on the test items, by cell id.
@@ -252,9 +237,9 @@ class Evidence:
     `contrasts`: how many ratios of times are decided together with a cell's, by cell id.
     """
 
-    frame: pandas.DataFrame
+    rows: Sequence[Row]
     timings: Timings
-    homes: pandas.DataFrame
+    homes: Mapping[str, Row]
     scores: Mapping[str, Scores] = field(default_factory=dict)
     caveat: str = ""
     quick: bool = False
@@ -267,18 +252,16 @@ class Evidence:
     @functools.cached_property
     def shaped(self) -> list[Series]:
         """All series that keep one shape."""
-        return [series for series in series_of(self.frame) if has_one_shape(series.rows)]
+        return [series for series in series_of(self.rows) if series.has_one_shape]
 
 
-def _is_about(rows: pandas.DataFrame, subject: str) -> bool:
+def _is_about(rows: Sequence[Row], subject: str) -> bool:
     """Return whether every row with a known kernel belongs to the subject, and may have n^2 terms.
 
     Without any known kernel, every row counts. A series that changes its attention kernel is neither `explicit` nor `fused`.
     """
-    effective = rows["attention_effective"] if "attention_effective" in rows else pandas.Series([None] * len(rows), index=rows.index)
-    known = rows[effective.notna() & (effective != "")]
-    distinct = (known if len(known) else rows)[[name for name in SUBJECT_COLUMNS if name in rows]].drop_duplicates()
-    return all(is_subject(row, subject) and not WITHOUT_PAIRS.search(str(row["model"])) for row in row_values(distinct))
+    known = [row for row in rows if not is_empty(row.get("attention_effective"))] or rows
+    return all(is_subject(row, subject) and not WITHOUT_PAIRS.search(str(row["model"])) for row in known)
 
 
 _SHAPE = "one fixed shape at 4 or more lengths, the longest at least 16 times the shortest"
@@ -424,9 +407,9 @@ def _closed(claim: Claim, evidence: Evidence, share_of: Callable[[Row, Row], flo
 
     `share_of`: of a home (`bench.analysis.growth.quadratic_home`) and its row, the part in n^2; None if unknown.
     """
-    homes: dict[str, Row] = {home["cell_id"]: home for home in evidence.homes.to_dict("records")}
+    homes = evidence.homes
     longest: dict[str, Row] = {}
-    for row in row_values(evidence.frame.sort_values("seq_len")):
+    for row in sorted(evidence.rows, key=lambda row: row["seq_len"]):
         if row["cell_id"] in homes and is_subject(row, claim.subject) and not WITHOUT_PAIRS.search(str(row["model"])):
             longest[str(row["model"])] = row
     found = []
@@ -494,7 +477,7 @@ def judge_time(claim: Claim, evidence: Evidence) -> list[Verdict]:
     found = []
     for series in evidence.series(claim.subject):
         samples = samples_of(series, LATENCY, evidence.timings)
-        if samples.empty:
+        if not samples:
             continue
         exponents = local_exponents(samples)
         steps = exponents.exponents[-1:]
@@ -529,7 +512,7 @@ def judge_speed(claim: Claim, evidence: Evidence) -> list[Verdict]:
     length holds if it holds at each.
     """
     found = []
-    for label, scope, pairs in _pairs(evidence.frame, wanted=_timed):
+    for label, scope, pairs in _pairs(evidence.rows if any(map(_is_timed, evidence.rows)) else ()):
         if len(pairs) < 2:
             continue
         by_length = [_speed_at(first, second, evidence) for first, second in pairs]
@@ -576,48 +559,45 @@ def judge_accuracy(claim: Claim, evidence: Evidence) -> list[Verdict]:
     Intervals include both sources of variation, seeds and test items (`compare_scores`), and hold together for the pairs of one task, size and
     length.
     """
-    trained = _trained(evidence.frame).drop_duplicates(["model", *GROUP])
-    found = []
-    for label, scope, pairs in _pairs(evidence.frame, wanted=_trained):
-        for first, second in pairs:
-            is_beside = pandas.Series(data=True, index=trained.index)
-            for key in GROUP:
-                is_beside &= trained[key].isna() if is_empty(first[key]) else trained[key] == first[key]
-            level = joint_level(LEVEL, math.comb(int(is_beside.sum()), 2))
-            found.append(_accuracy_at(claim, label, scope, first, second, evidence, level))
-    return found
+    trained = [row for row in evidence.rows if not is_empty(row.get("accuracy"))]
+    num_beside = Counter(group for _, group in {(row["model"], _group(row)) for row in trained})
+    return [
+        _accuracy_at(claim, label, scope, *pair, evidence, joint_level(LEVEL, math.comb(num_beside[_group(pair[0])], 2)))
+        for label, scope, pairs in _pairs(trained)
+        for pair in pairs
+    ]
 
 
-def _timed(frame: pandas.DataFrame) -> pandas.DataFrame:
-    """Return all rows if any was timed, else no rows.
-
-    Failed rows stay: a length that one model cannot run still counts as a length.
-    """
-    return frame if "latency_ms" in frame and frame["latency_ms"].notna().any() else frame[:0]
+def _group(row: Row) -> tuple[Any, ...]:
+    return tuple(None if is_empty(row[key]) else row[key] for key in GROUP)
 
 
-def _trained(frame: pandas.DataFrame) -> pandas.DataFrame:
-    return frame[frame["accuracy"].notna()] if "accuracy" in frame else frame[:0]
+def _is_timed(row: Row) -> bool:
+    """Return whether a row has a time. If any has, rows that failed stay: a length that one model cannot run still counts as a length."""
+    return not is_empty(row.get("latency_ms"))
 
 
-def _pairs(
-    frame: pandas.DataFrame, wanted: Callable[[pandas.DataFrame], pandas.DataFrame]
-) -> Iterator[tuple[str, dict[str, Any], list[tuple[Row, Row]]]]:
+def _pairs(rows: Sequence[Row]) -> Iterator[tuple[str, dict[str, Any], list[tuple[Row, Row]]]]:
     """Yield the label, scope and (gMLP row, ViT row) pairs per length.
 
-    `wanted` selects rows of the frame. There is one entry per scope, ViT variant and attention kernel.
+    There is one entry per scope, ViT variant and attention kernel.
     """
-    keys = [key for key in SCOPE_KEYS if key in frame]
-    for _, members in wanted(frame).groupby(keys, sort=False, dropna=False):
+    scopes: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        scopes[tuple(None if is_empty(row.get(key)) else row[key] for key in SCOPE_KEYS)].append(row)
+    for members in scopes.values():
         # a ViT with options is compared only with a gMLP that has the same options
-        seconds_of_any = members[[str(model).split("+")[0] == SECOND for model in members["model"]]]
-        for (model, _), seconds in seconds_of_any.groupby(["model", "attention"], sort=False):
-            counterpart = members[members["model"] == FIRST + str(model).removeprefix(SECOND)]
-            firsts = {row["seq_len"]: row for row in row_values(counterpart)}
-            pairs: list[tuple[Row, Row]] = [
-                (firsts[row["seq_len"]], row) for row in row_values(seconds.sort_values("seq_len")) if row["seq_len"] in firsts
-            ]
-            if pairs:
+        firsts: dict[str, dict[float, Row]] = defaultdict(dict)
+        seconds: dict[tuple[str, str], list[Row]] = defaultdict(list)
+        for row in members:
+            family, plus, options = str(row["model"]).partition("+")
+            if family == FIRST:
+                firsts[plus + options][row["seq_len"]] = row
+            elif family == SECOND:
+                seconds[plus + options, row["attention"]].append(row)
+        for (options, _), found in seconds.items():
+            by_length, ordered = firsts[options], sorted(found, key=lambda row: row["seq_len"])
+            if pairs := [(by_length[row["seq_len"]], row) for row in ordered if row["seq_len"] in by_length]:
                 yield f"{label_of(pairs[0][0])} / {label_of(pairs[0][1])}", scope_of(pairs[0][1]), pairs
 
 

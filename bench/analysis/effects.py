@@ -10,7 +10,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,7 @@ class Observations:
     `seed_values`: by column and cell id, one value per seed.
     `timings`: latency by cell and round.
     `num_seeds`: the number of seeds planned per model.
+    `metrics`: those that each part asks for. A cell has also those of other parts, which are no effects of this one; without an entry all are.
     """
 
     rows: Mapping[str, Mapping[str, Any]]
@@ -57,6 +58,7 @@ class Observations:
     seed_values: Mapping[str, Mapping[str, Sequence[float]]]
     timings: Timings
     num_seeds: int = 0
+    metrics: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +162,8 @@ def effects_of(contrasts: Sequence[Contrast], observed: Observations) -> list[Ef
     found: list[Effect] = []
     for measure in (measure for measure in MEASURES.values() if measure.name in _ESTIMATORS):
         estimate = _ESTIMATORS[measure.name]
-        estimated = [contrast for contrast in contrasts if estimate(measure, contrast, observed, LEVEL) is not None]
+        asked = [contrast for contrast in contrasts if measure.metric in ("", *observed.metrics.get(contrast.part, (measure.metric,)))]
+        estimated = [contrast for contrast in asked if estimate(measure, contrast, observed, LEVEL) is not None]
         families: dict[tuple[Any, ...], list[Contrast]] = {}
         for contrast in estimated:
             families.setdefault((contrast.part, *contrast.place.items()), []).append(contrast)

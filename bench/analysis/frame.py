@@ -1,26 +1,22 @@
-"""Prepare the rows of a run: every column, texts that name a row, subjects, series along n, and the scopes in which rows may be compared.
+"""Prepare the rows of a run: every column, texts that name a row, subjects, and the scopes in which rows may be compared.
 
-Every column is present, numbers are floats, and each row has the texts `label`, `size` and `batching`. A series is a set of cells that differ in
-sequence length only; a round measures every cell once. A scope is chosen by a rule fixed in advance.
+Every column is present, numbers are floats, and each row has the texts `label`, `size` and `batching`. A scope is chosen by a rule fixed in
+advance.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas
-from numpy.typing import NDArray
 
 from bench import numbers
-from bench.intervals import Interval, signed_ranks
-from bench.numbers import count
+from bench.numbers import count, is_empty
 from bench.reading.roofline import COLUMNS as ROOFLINE
-from bench.reading.timings import Timings
 from bench.spec import AUTO, EXPLICIT, MEASURED, NO_ATTENTION, Part
 
 WORK_KEYS = ("device", "phase", "engine", "dtype", "batching", "task", "recipe")
@@ -64,15 +60,6 @@ MIXER = re.compile(r"mixer=(\w+)")
 REFERENCE_MIXERS = ("identity", "mean_pooling", "window_attention", "depthwise_convolution")
 """Mixers from which a token does not learn what another, far away, holds."""
 SERIES_KEYS = ("model", "attention", "match", "budget", "batching", "phase", "engine", "dtype", "device", "task", "recipe")
-SAMPLE_COLUMNS = ("n", "round", "value")
-SIZES = ("width", "depth", "heads", "ffn_width")
-TWIN_RATIO = 1.05
-"""Lengths with a smaller ratio are twins (256 and 257)."""
-MIN_RANGE = 16
-"""The least ratio of longest to shortest length for fits."""
-MIN_PAIRED_ROUNDS = 6
-"""Rounds needed to compare neighbouring lengths or two series."""
-Matrix = NDArray[np.float64]
 SCOPE_KEYS = tuple(key for key in SERIES_KEYS if key not in ("model", "attention"))
 PREFERRED: dict[str, tuple[str, ...]] = {"phase": ("infer",), "engine": ("eager",), "dtype": ("fp32", "bf16")}
 """The values, best first, of the scope that answers a claim.
@@ -166,6 +153,8 @@ def _column(frame: pandas.DataFrame, name: str) -> list[Any]:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
     return "" if value is None or (pandas.api.types.is_scalar(value) and pandas.isna(value)) else str(value)
 
 
@@ -254,66 +243,29 @@ def scope_value_text(scope: Mapping[str, Any], key: str) -> str:
     return "" if value is None or value == "" else work_text(key, value)
 
 
-def is_subject(row: Mapping[str, Any] | pandas.Series, subject: str) -> bool:
-    """Return whether the row's model belongs to the claim's subject."""
-    gmlp = row["family"] == "gmlp" and "gating=identity" not in str(row["model"])
-    attention = row["family"] in ATTENTION_FAMILIES
-    return {
-        "gmlp": gmlp,
-        "attention": attention,
-        "global": gmlp or attention,
-        "explicit": attention and _kernel(row) == EXPLICIT,
-        "fused": attention and _kernel(row) in FUSED,
-    }[subject]
+def is_subject(row: Mapping[str, Any], subject: str) -> bool:
+    """Return whether the row's model belongs to the claim's subject: gmlp, attention, global (either), explicit or fused."""
+    if row["family"] == "gmlp":
+        return subject in ("gmlp", "global") and "gating=identity" not in str(row["model"])
+    if row["family"] not in ATTENTION_FAMILIES or subject == "gmlp":
+        return False
+    if subject in ("attention", "global"):
+        return True
+    ran = row.get("attention_effective")
+    kernel = row["attention"] if is_empty(ran) else ran
+    return bool(kernel == EXPLICIT if subject == "explicit" else kernel in FUSED)
 
 
-def mixes_all(row: Mapping[str, Any] | pandas.Series) -> bool:
+def mixes_all(row: Mapping[str, Any]) -> bool:
     """Return whether the row's model may carry what any token holds to any other: gMLP, attention, and mixers such as linear attention."""
     mixer = MIXER.search(str(row["model"])) if row["family"] == "metaformer" else None
     return is_subject(row, "global") or (mixer is not None and mixer[1] not in REFERENCE_MIXERS)
 
 
-def label_of(keys: Mapping[str, Any] | pandas.Series) -> str:
+def label_of(keys: Mapping[str, Any]) -> str:
     """Return the model's name, with the requested attention kernel if any."""
     attention = keys.get("attention")
     return f"{keys['model']} ({attention})" if attention not in (None, "", "none") else str(keys["model"])
-
-
-def _kernel(row: Mapping[str, Any] | pandas.Series) -> str:
-    """Return the attention kernel that ran, or the requested one if unknown."""
-    effective = row.get("attention_effective")
-    return str(row["attention"] if effective is None or pandas.isna(effective) or not effective else effective)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Series:
-    """Cells that differ in sequence length only.
-
-    `keys`: the shared values, by `SERIES_KEYS`.
-    `rows`: one row per length, shortest first.
-    """
-
-    keys: Mapping[str, Any]
-    rows: pandas.DataFrame
-
-    @property
-    def cell_ids(self) -> tuple[str, ...]:
-        return tuple(self.rows["cell_id"])
-
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        return tuple(int(n) for n in self.rows["seq_len"])
-
-    @property
-    def reach(self) -> float:
-        """The longest length over the shortest."""
-        return self.lengths[-1] / self.lengths[0]
-
-    def kept(self, cell_ids: Iterable[str]) -> Series:
-        """Return the series reduced to the given cells."""
-        # a series has few cells and `cell_ids` many; `isin` would hash all of them at every call
-        wanted = cell_ids if isinstance(cell_ids, Set) else frozenset(cell_ids)
-        return Series(keys=self.keys, rows=self.rows[np.array([cell_id in wanted for cell_id in self.rows["cell_id"]], dtype=bool)])
 
 
 def by_part(rows: pandas.DataFrame, parts: Sequence[Part]) -> pandas.DataFrame:
@@ -332,43 +284,6 @@ def by_part(rows: pandas.DataFrame, parts: Sequence[Part]) -> pandas.DataFrame:
     return whole.drop_duplicates(["cell_id", "match", "batching"]).reset_index(drop=True)
 
 
-def series_of(frame: pandas.DataFrame) -> list[Series]:
-    """Group rows that differ in length only, keeping their order.
-
-    `frame` comes from `by_part`. Groups with one length are left out.
-    """
-    keys = [key for key in SERIES_KEYS if key in frame]
-    found = []
-    for values, members in frame.groupby(keys, sort=False, dropna=False):
-        rows = members.drop_duplicates("seq_len").sort_values("seq_len")
-        if len(rows) > 1:
-            found.append(Series(keys=dict(zip(keys, values, strict=True)), rows=rows))
-    return found
-
-
-def latency_samples(series: Series, timings: Timings) -> pandas.DataFrame:
-    """Return the time per sample in ms, by length and round.
-
-    Columns `n`, `round`, `value`. Times are per sample because fixed tokens per batch shrink the batch as n grows.
-    """
-    known = timings.together(series.cell_ids) if timings.are_interleaved(series.cell_ids) else [timings.get(c, {}) for c in series.cell_ids]
-    cells = zip(known, series.lengths, series.rows["batch_size"], strict=True)
-    found = [(n, place, ms / float(batch)) for times, n, batch in cells for place, ms in times.items()]
-    return pandas.DataFrame(found, columns=list(SAMPLE_COLUMNS)).sort_values(["round", "n"], ignore_index=True)
-
-
-def counted_samples(series: Series, column: str, divisor: str = "") -> pandas.DataFrame:
-    """Return a counted column as the samples of one round.
-
-    Values are divided by the column `divisor` if one is named. Empty values and zeros are left out.
-    """
-    values = series.rows[column] if column in series.rows else [None] * len(series.rows)
-    divisors = series.rows[divisor] if divisor else [1.0] * len(series.rows)
-    cells = zip(series.lengths, values, divisors, strict=True)
-    found = [(n, 0, float(value) / float(by)) for n, value, by in cells if value is not None and not pandas.isna(value) and value > 0]
-    return pandas.DataFrame(found, columns=list(SAMPLE_COLUMNS))
-
-
 def row_values(frame: pandas.DataFrame) -> list[dict[str, Any]]:
     """Return each row as a dict by column.
 
@@ -381,128 +296,6 @@ def row_values(frame: pandas.DataFrame) -> list[dict[str, Any]]:
 def _batch_texts(rows: pandas.DataFrame) -> list[str]:
     sizes = rows["batch_size"] if "batch_size" in rows else [None] * len(rows)
     return ["" if size is None or pandas.isna(size) else f"batch {int(size)}" for size in sizes]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SeriesRounds:
-    """The complete rounds of one series.
-
-    `lengths`: ascending.
-    `values`: `(rounds, lengths)`, positive, in the unit of the samples.
-    `num_dropped`: rounds left out because a length is missing; a slowdown of such a round could not cancel between lengths.
-    """
-
-    lengths: tuple[int, ...]
-    values: Matrix
-    num_dropped: int
-
-    @property
-    def num_rounds(self) -> int:
-        return len(self.values)
-
-    @property
-    def means(self) -> Matrix:
-        """The mean at each length, `(lengths,)`."""
-        return np.asarray(self.values.mean(axis=0))
-
-    @property
-    def range(self) -> float:
-        """The longest length over the shortest, 0 without lengths."""
-        return self.lengths[-1] / self.lengths[0] if self.lengths else 0.0
-
-
-def complete_rounds(samples: pandas.DataFrame, *, lengths: Sequence[int] | None = None, exact: bool = False) -> SeriesRounds:
-    """Return the rounds of `samples` that have all `lengths`.
-
-    `samples`: columns `n`, `round`, `value`.
-    `lengths`: None means every length that occurs.
-    `exact`: one round of numbers without noise (counts, closed forms).
-
-    Raises ValueError if a value is not positive and finite, if a length and round have two values, or if exact samples have several rounds.
-    """
-    table = round_table(samples, exact)
-    table = table.reindex(columns=sorted(lengths)) if lengths is not None else table
-    complete = table.dropna()
-    return SeriesRounds(
-        lengths=tuple(int(n) for n in table.columns),
-        values=complete.to_numpy(dtype=np.float64),
-        num_dropped=len(table) - len(complete),
-    )
-
-
-def round_table(samples: pandas.DataFrame, exact: bool = False) -> pandas.DataFrame:
-    """Arrange samples with one row per round, one column per length.
-
-    Both are ascending; a missing length is NaN. Raises ValueError like `complete_rounds`.
-    """
-    values = samples["value"].to_numpy(dtype=np.float64)
-    if not (np.isfinite(values) & (values > 0)).all():
-        raise ValueError("samples must be positive and finite: leave out a metric that was not measured")
-    if samples.duplicated(["n", "round"]).any():
-        raise ValueError("samples have two values for one length and round: is it one series?")
-    if exact and samples["round"].nunique() > 1:
-        raise ValueError(f"exact samples have one round, not {samples['round'].nunique()}: use exact=False for noisy samples")
-    return samples.pivot(index="round", columns="n", values="value").sort_index(axis="columns")
-
-
-def lengths_of(samples: pandas.DataFrame) -> tuple[int, ...]:
-    """Return the lengths that occur, ascending."""
-    return tuple(sorted(int(n) for n in samples["n"].unique()))
-
-
-def without_twins(lengths: Sequence[int]) -> tuple[int, ...]:
-    """Return the lengths, ascending, keeping the longer of twins.
-
-    A twin lies less than 5 % below a longer length: 256 and 257 are one point on the curve, measured twice.
-    """
-    kept: list[int] = []
-    for n in sorted(lengths, reverse=True):
-        if not kept or n * TWIN_RATIO <= kept[-1]:
-            kept.append(n)
-    return tuple(reversed(kept))
-
-
-def centres_over_rounds(logs: Matrix) -> list[Interval]:
-    """Return each column's centre with its 95 % interval (`bench.intervals.SignedRanks`).
-
-    `logs` is `(rounds, columns)`, logarithms. One round is exact.
-    """
-    if len(logs) < 2:
-        return [Interval(estimate=value, low=value, high=value, num=1) for value in logs.mean(axis=0).tolist()]
-    return [found.interval() for column in logs.T if (found := signed_ranks(column.tolist()))]
-
-
-def too_few_lengths(series: SeriesRounds, at_least: int) -> str:
-    """Explain why a series has too few or too similar lengths.
-
-    The text says which lengths to add; empty if there are enough. Twins must have been removed.
-    """
-    if len(series.lengths) < at_least:
-        num = len(series.lengths)
-        found = f"{num} length{'' if num == 1 else 's'} ({', '.join(map(str, series.lengths))})" if num else "No length can be used"
-        return f"{found}; at least {at_least} are needed, where 256 and 257 count as one. Add lengths."
-    if series.range < MIN_RANGE:
-        wanted = series.lengths[0] * MIN_RANGE
-        return f"The longest length is {series.range:.1f} times the shortest; {MIN_RANGE} times is needed. Add n = {wanted} or longer."
-    return ""
-
-
-def too_few_rounds(series: SeriesRounds, at_least: int) -> str:
-    """Explain why a series has too few complete rounds.
-
-    The text says how many rounds to run; empty if there are enough.
-    """
-    if series.num_rounds >= at_least:
-        return ""
-    if series.num_dropped and not series.num_rounds:
-        return f"None of {series.num_dropped} rounds has all lengths: they come from different runs. Measure all lengths in one run."
-    dropped = f" ({series.num_dropped} more miss a length)" if series.num_dropped else ""
-    return f"{series.num_rounds} complete rounds{dropped}; at least {at_least} are needed. Run with --rounds {at_least} or more, without --quick."
-
-
-def has_one_shape(rows: pandas.DataFrame) -> bool:
-    """Return whether all rows share width, depth, heads and ffn_width."""
-    return all(rows[size].nunique(dropna=False) == 1 for size in SIZES if size in rows)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,14 @@
-"""Compare times: models ranked by latency, and times relative to fused attention at every length."""
+"""Compare times: models ranked by latency, relative to fused attention at every length, and our models against peers.
+
+A peer is another implementation of the same family. Ratios are paired by round.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,17 +16,19 @@ from typing import Any
 import pandas
 
 from bench.analysis.frame import FUSED, Scope, is_subject, mixes_all, row_values, scopes_of
-from bench.intervals import LEVEL, Interval, joint_level, signed_ranks
+from bench.intervals import LEVEL, Interval, joint_level, ratio_over_rounds
+from bench.measure.engines import EAGER
+from bench.numbers import is_empty
 from bench.reading.table import NOT_ATTENTION, attention_rank
 from bench.reading.timings import Timings
-from bench.spec import EXPLICIT, NO_MATCH
+from bench.spec import EXPLICIT, MEASURED, NO_MATCH, Part
 
-COLUMNS = ("cell_id", "label", "latency_ms", "latency_low_ms", "latency_high_ms", "latency_stable")
 MAX_ROUNDS = 1000
 """The largest number of rounds that `rounds_needed` considers."""
 FIXED_SHAPE, SAME_PARAMETERS = "fixed shape", "same parameters"
 VARIANT = re.compile(r"-(\w+)")
 """The size of a published model, as in `gmlp-s` and `deit-s`; only equal sizes are compared."""
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +74,6 @@ class Ranking:
     `group`: the values of the grouping columns.
     `others`: the rest, in order.
     `margin`: the relative difference within which two models are equal.
-    `num_pairs`: the number of pairs for which decisions hold jointly.
     `cells`: ids of the models' cells.
     """
 
@@ -75,7 +81,6 @@ class Ranking:
     best: str
     others: tuple[RankedModel, ...]
     margin: float = 0.03
-    num_pairs: int = 1
     cells: tuple[str, ...] = ()
 
     @property
@@ -89,73 +94,47 @@ class Ranking:
         return tuple(pair for pair in self.others if pair.behind)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Group:
-    """Rows of models that may be compared, fastest first.
+def rank_latency(
+    rows: Iterable[Row], keys: Sequence[str], timings: Timings, contrasts: Mapping[str, int], margin: float = 0.03
+) -> list[Ranking]:
+    """Compare the fastest model of each group of timed rows, of equal `keys`, with the others.
 
-    `keys`: the values that they share.
-    """
-
-    keys: Mapping[str, Any]
-    rows: tuple[dict[str, Any], ...]
-
-
-def fastest_first(rows: pandas.DataFrame, keys: Sequence[str], timings: Timings) -> list[Group]:
-    """Return the groups of rows with equal `keys`, each ordered by time.
-
-    `rows` has `label` and the latency columns.
-    """
-    grouped = _groups(rows[list(dict.fromkeys((*keys, *COLUMNS)))], keys, "latency_ms")
-    return [Group(keys=values, rows=tuple(_fastest_first(members, timings))) for values, members in grouped]
-
-
-def rank_latency(groups: Sequence[Group], timings: Timings, contrasts: Mapping[str, int], margin: float = 0.03) -> list[Ranking]:
-    """Compare the fastest model of each group with the others.
-
-    Decisions hold together for the `contrasts` of a cell (`bench.timing_groups.num_contrasts`).
+    `rows` have `label`, one of each in a group, and the latency columns. Decisions hold together for the `contrasts` of a cell
+    (`bench.timing_groups.num_contrasts`).
 
     If rounds cannot be paired the ratio is a ratio of medians. A difference is then shown if the two 95 % intervals do not overlap and both
     cells are stable. Stability matters because instability mostly affects whole rounds, and only pairing cancels it.
     """
+    groups: dict[tuple[Any, ...], dict[str, Row]] = {}
+    for row in rows:
+        if not is_empty(row["latency_ms"]):
+            groups.setdefault(tuple(None if row[key] != row[key] else row[key] for key in keys), {}).setdefault(str(row["label"]), row)
     found = []
-    for group in groups:
-        cells = tuple(str(row["cell_id"]) for row in group.rows)
+    for members in groups.values():
+        best, *others = _fastest_first(list(members.values()), timings)
+        cells = tuple(str(row["cell_id"]) for row in (best, *others))
         num_pairs = max(contrasts.get(cell, 1) for cell in cells)
-        others = tuple(_latency_pair(group.rows[0], other, timings, margin, num_pairs) for other in group.rows[1:])
-        best = str(group.rows[0]["label"])
-        found.append(Ranking(group=group.keys, best=best, others=others, margin=margin, num_pairs=num_pairs, cells=cells))
+        pairs = tuple(_latency_pair(best, other, timings, margin, num_pairs) for other in others)
+        found.append(Ranking(group={key: best[key] for key in keys}, best=str(best["label"]), others=pairs, margin=margin, cells=cells))
     return found
 
 
-def _fastest_first(members: Sequence[dict[str, Any]], timings: Timings) -> list[dict[str, Any]]:
+def _fastest_first(members: Sequence[Row], timings: Timings) -> list[Row]:
     """Sort models by paired ratio if possible, else by median.
 
     The ratio is to the model of lowest median. Medians decide if any model cannot be paired with that model.
     """
     by_median = sorted(members, key=lambda row: (row["latency_ms"], row["label"]))
     lowest = str(by_median[0]["cell_id"])
-    found = {str(row["cell_id"]): signed_ranks(list(timings.log_ratios(str(row["cell_id"]), lowest).values())) for row in by_median[1:]}
+    found = {str(row["cell_id"]): timings.centre(str(row["cell_id"]), lowest) for row in by_median[1:]}
     if not all(found.values()):
         return by_median
     return sorted(by_median, key=lambda row: centre.estimate if (centre := found.get(str(row["cell_id"]))) else 0.0)
 
 
-def _groups(rows: pandas.DataFrame, keys: Sequence[str], value: str) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """Yield the values and rows of each group with equal keys.
-
-    Rows without a value are left out. Rows are dicts, because a frame per small group would be slow.
-    """
-    measured = rows[rows[value].notna()].drop_duplicates([*keys, "label"])
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for row in row_values(measured):
-        groups.setdefault(tuple(None if pandas.isna(row[key]) else row[key] for key in keys), []).append(row)
-    for members in groups.values():
-        yield {key: members[0][key] for key in keys}, members
-
-
-def _latency_pair(best: dict[str, Any], other: dict[str, Any], timings: Timings, margin: float, num_pairs: int) -> RankedModel:
+def _latency_pair(best: Row, other: Row, timings: Timings, margin: float, num_pairs: int) -> RankedModel:
     cells = (other["cell_id"], best["cell_id"])
-    found = signed_ranks(list(timings.log_ratios(*cells).values()))
+    found = timings.centre(*cells)
     if found is None:
         shown, why = _shown_unpaired(best, other)
         ratio = other["latency_ms"] / best["latency_ms"]
@@ -197,7 +176,7 @@ def rounds_needed(interval: Interval, margin: float) -> int | None:
     return math.ceil(needed) if needed <= MAX_ROUNDS else None
 
 
-def _shown_unpaired(best: dict[str, Any], other: dict[str, Any]) -> tuple[bool, str]:
+def _shown_unpaired(best: Row, other: Row) -> tuple[bool, str]:
     """Return whether unpaired intervals show a difference; if not, why."""
     if best["latency_stable"] is False or other["latency_stable"] is False:
         return False, "an unstable configuration"
@@ -269,29 +248,17 @@ class RelativeTimes:
         return matching_of(self.scope)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ComparedScope:
-    """A scope with the rows to compare: each model's beside the attention's, by label."""
+def relative_times(
+    frame: pandas.DataFrame, places: Mapping[str, int], timings: Timings, contrasts: Mapping[str, int], margin: float
+) -> list[RelativeTimes]:
+    """Return the times relative to attention in the primary scope, then in the one at the other matching.
 
-    scope: Scope
-    rows: Mapping[str, Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]]
-
-
-def compared_scopes(frame: pandas.DataFrame, places: Mapping[str, int]) -> list[ComparedScope]:
-    """Return the primary scope, then the one at the other matching.
-
-    It is same parameters if the primary scope has one shape, and the other way round.
+    It is same parameters if the primary scope has one shape, and the other way round. Intervals hold together for the `contrasts` of a cell
+    (`bench.timing_groups.num_contrasts`).
     """
-    found = [ComparedScope(scope=scope, rows=rows) for scope in scopes_of(frame, "latency_ms", places) if (rows := _pairs(scope))]
-    return [*found[:1], *[one for one in found if _complements(one.scope, found[0].scope)][:1]]
-
-
-def relative_times(compared: Sequence[ComparedScope], timings: Timings, contrasts: Mapping[str, int], margin: float) -> list[RelativeTimes]:
-    """Return the times of each scope, relative to attention.
-
-    Intervals hold together for the `contrasts` of a cell (`bench.timing_groups.num_contrasts`).
-    """
-    return [_relative(one, timings, contrasts, margin) for one in compared]
+    found = [(scope, pairs) for scope in scopes_of(frame, "latency_ms", places) if (pairs := _pairs(scope))]
+    chosen = [*found[:1], *[one for one in found if _complements(one[0], found[0][0])][:1]]
+    return [_relative(scope, pairs, timings, contrasts, margin) for scope, pairs in chosen]
 
 
 def matching_of(scope: Scope) -> str:
@@ -336,17 +303,17 @@ def _complements(scope: Scope, primary: Scope) -> bool:
     return same_work and {matching_of(scope), matching_of(primary)} == {SAME_PARAMETERS, FIXED_SHAPE}
 
 
-def _variant(row: Mapping[str, Any]) -> str:
+def _variant(row: Row) -> str:
     found = VARIANT.search(str(row["model"]).partition("+")[0].partition(":")[0])
     return found[1] if found else ""
 
 
-def _pairs(scope: Scope) -> dict[str, list[tuple[Mapping[str, Any], Mapping[str, Any]]]]:
+def _pairs(scope: Scope) -> dict[str, list[tuple[Row, Row]]]:
     """Return each model's rows beside the attention's, for models that share two lengths with it."""
     rows = row_values(main_rows(scope.rows))
     labels = set(attentions(scope.rows).values())
     reference = {(_variant(row), row["place"]): row for row in row_values(scope.rows) if row["label"] in labels}
-    found: dict[str, list[tuple[Mapping[str, Any], Mapping[str, Any]]]] = {}
+    found: dict[str, list[tuple[Row, Row]]] = {}
     is_matched = scope.keys["match"] not in (None, NO_MATCH)
     for row in rows:
         place = _variant(row), row["place"]
@@ -356,8 +323,9 @@ def _pairs(scope: Scope) -> dict[str, list[tuple[Mapping[str, Any], Mapping[str,
     return {label: pairs for label, pairs in found.items() if len(pairs) > 1}
 
 
-def _relative(compared: ComparedScope, timings: Timings, contrasts: Mapping[str, int], margin: float) -> RelativeTimes:
-    labels = attentions(compared.scope.rows)
+def _relative(
+    scope: Scope, pairs: Mapping[str, Sequence[tuple[Row, Row]]], timings: Timings, contrasts: Mapping[str, int], margin: float
+) -> RelativeTimes:
     lines = [
         RelativeLine(
             label=label,
@@ -365,17 +333,17 @@ def _relative(compared: ComparedScope, timings: Timings, contrasts: Mapping[str,
             mixes_all=mixes_all(found[0][0]),
             points=tuple(_point(*pair, timings, margin, contrasts.get(str(pair[0]["cell_id"]), 1)) for pair in found),
         )
-        for label, found in compared.rows.items()
+        for label, found in pairs.items()
     ]
     return RelativeTimes(
-        scope=compared.scope,
-        reference=next(iter(labels.values())),
+        scope=scope,
+        reference=next(iter(attentions(scope.rows).values())),
         lines=tuple(sorted(lines, key=lambda line: (not line.is_gmlp, line.points[-1].ratio.estimate))),
     )
 
 
-def _point(row: Mapping[str, Any], reference: Mapping[str, Any], timings: Timings, margin: float, num_pairs: int) -> RelativePoint:
-    found = signed_ranks(list(timings.log_ratios(row["cell_id"], reference["cell_id"]).values()))
+def _point(row: Row, reference: Row, timings: Timings, margin: float, num_pairs: int) -> RelativePoint:
+    found = timings.centre(row["cell_id"], reference["cell_id"])
     n = int(row["place"])
     if found is None:
         ratio = float(row["latency_ms"] / reference["latency_ms"])
@@ -389,3 +357,222 @@ def _point(row: Mapping[str, Any], reference: Mapping[str, Any], timings: Timing
         slower=shown and not equal and interval.estimate > 0,
         equal=equal,
     )
+
+
+OURS = "ours"
+BEST_ARM = "ours, best engine"
+SHIPPED = "best engine / as shipped"
+"""The first kind of pair.
+
+Ours runs with its best engine; the peer runs eager, as a user gets it.
+"""
+FASTEST_PEER = "the fastest peer"
+"""The peer with the shortest median time at each place."""
+LogRatios = Mapping[int, float]
+"""Log of our time over the peer's, by round."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeerPlace:
+    """The size and workload at which implementations are compared.
+
+    Only the engine may differ.
+    """
+
+    part: str
+    phase: str
+    dtype: str
+    seq_len: int
+    batch_size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Excluded:
+    """A cell that is not compared, and why.
+
+    `side`: `ours`, or the peer's name.
+    """
+
+    place: PeerPlace
+    side: str
+    row: Row
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeerPair:
+    """Our model over a peer at one place.
+
+    `kind`: `SHIPPED`, or one engine on both sides (`both_with`).
+    `ours`, `theirs`: rows of the table.
+    `logs`: log ratios by round.
+    `ratio`: the estimate over rounds; None below two common rounds. Its 95 % interval holds together with those of the place's other pairs of this
+        kind.
+    """
+
+    place: PeerPlace
+    peer: str
+    kind: str
+    ours: Row
+    theirs: Row
+    logs: LogRatios
+    ratio: Interval | None
+
+    @property
+    def is_shown_faster(self) -> bool:
+        """Whether ours is significantly faster."""
+        return self.ratio is not None and self.ratio.high < 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mean:
+    """The geometric mean of a part's ratios over places.
+
+    `peer`: may be `FASTEST_PEER`, the fastest at each place.
+    `ratio`: with an interval over rounds; None if fewer than two rounds include every place.
+    `num_places`: the places that entered, of `num_planned`.
+    """
+
+    part: str
+    phase: str
+    dtype: str
+    peer: str
+    kind: str
+    ratio: Interval | None
+    num_places: int
+    num_planned: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeerComparison:
+    """A run's comparison with peers.
+
+    `pairs`: every pair.
+    `fastest`: one pair per place, our best engine against the as-shipped peer with the smallest median.
+    `means`: geometric means over places.
+    `excluded`: the cells that are not compared.
+    """
+
+    pairs: tuple[PeerPair, ...]
+    fastest: tuple[PeerPair, ...]
+    means: tuple[Mean, ...]
+    excluded: tuple[Excluded, ...]
+
+    @property
+    def shown_faster(self) -> Mapping[str, tuple[int, int]]:
+        """By dtype, at how many places ours is shown to be faster than the fastest peer, and at how many it was compared."""
+        found: dict[str, list[bool]] = {}
+        for pair in self.fastest:
+            found.setdefault(pair.place.dtype, []).append(pair.is_shown_faster)
+        return {dtype: (sum(shown), len(shown)) for dtype, shown in found.items()}
+
+
+def compare_peers(parts: Sequence[Part], rows: Mapping[str, Row], timings: Timings) -> PeerComparison | None:
+    """Compare our models with peers; None if the run has no peers.
+
+    Only parts with the arm `BEST_ARM` count. `rows` is by cell id; arms are named `side` or `side, engine`. Cells whose outputs differ (`equal` is
+    False) or that were not fully measured are excluded and named.
+    """
+    planned: list[PeerPlace] = []
+    pairs: list[PeerPair] = []
+    excluded: list[Excluded] = []
+    for part in parts:
+        best = {cell_id for arm in part.arms if arm.name == BEST_ARM for cell_id in arm.cells}
+        for place, sides in _sides(part, rows).items() if best else ():
+            objections = {cell_id: _objection(rows[cell_id], timings) for cell_id in sides}
+            excluded += [
+                Excluded(place=place, side=sides[cell_id], row=rows[cell_id], reason=reason)
+                for cell_id, reason in objections.items()
+                if reason
+            ]
+            planned.append(place)
+            pairs += _peer_pairs(place, {c: side for c, side in sides.items() if not objections[c]}, best, rows, timings)
+    if not planned:
+        return None
+    fastest = _fastest(pairs, timings)
+    return PeerComparison(
+        pairs=tuple(pairs), fastest=tuple(fastest), means=tuple(_means(planned, pairs, fastest)), excluded=tuple(excluded)
+    )
+
+
+def both_with(engine: str) -> str:
+    """Return the kind of pair in which both sides use one engine."""
+    return f"both {engine}"
+
+
+def mean_ratio(found: Sequence[LogRatios]) -> Interval | None:
+    """Return the geometric mean ratio over pairs.
+
+    Each round that has every pair gives one mean; the interval is over these rounds. None below two.
+    """
+    common = sorted(set.intersection(*(set(logs) for logs in found))) if found else []
+    return ratio_over_rounds([statistics.fmean(logs[place] for logs in found) for place in common])
+
+
+def _sides(part: Part, rows: Mapping[str, Row]) -> dict[PeerPlace, dict[str, str]]:
+    """Return by place the side of each cell. A cell in two arms (the best engine is one of the compared engines) appears once."""
+    found: dict[PeerPlace, dict[str, str]] = {}
+    for arm in part.arms:
+        for row in (rows[cell_id] for cell_id in arm.cells if cell_id in rows):
+            sizes = {"seq_len": int(row["seq_len"]), "batch_size": int(row["batch_size"])}
+            place = PeerPlace(part=part.name, phase=str(row["phase"]), dtype=str(row["dtype"]), **sizes)
+            found.setdefault(place, {})[str(row["cell_id"])] = arm.name.partition(", ")[0]
+    return found
+
+
+def _objection(row: Row, timings: Timings) -> str:
+    """Say why a cell must not be compared; empty if it may."""
+    equal, status, reason = row.get("equal"), row.get("status"), row.get("reason")
+    if not is_empty(equal) and not bool(equal):
+        errors = {name: row.get(f"{name}_error") for name in ("output", "gradient")}
+        known = ", ".join(f"{name} error {error:.1e}" for name, error in errors.items() if not is_empty(error))
+        return f"outputs differ{f': {known}' if known else ''}"
+    if status != MEASURED:  # the rounds that did finish were probably the fast ones
+        return f"not fully measured: {status}{'' if is_empty(reason) else f', {reason}'}"
+    return "" if timings.get(row["cell_id"]) else "not timed"
+
+
+def _peer_pairs(
+    place: PeerPlace, sides: Mapping[str, str], best: set[str], rows: Mapping[str, Row], timings: Timings
+) -> Iterator[PeerPair]:
+    """Yield our best engine against each peer as shipped, and equal engines."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for own, other in itertools.product(sides, sides):
+        if sides[own] != OURS or sides[other] == OURS:
+            continue
+        engines = rows[own]["engine"], rows[other]["engine"]
+        kinds = {SHIPPED: own in best and engines[1] == EAGER, both_with(engines[0]): engines[0] == engines[1]}
+        for kind in (kind for kind, holds in kinds.items() if holds):
+            found.setdefault(kind, []).append((own, other))
+    for kind, pairs in found.items():
+        level = joint_level(LEVEL, len(pairs))
+        for own, other in pairs:
+            logs = timings.log_ratios(own, other)
+            ratio = ratio_over_rounds(list(logs.values()), level)
+            yield PeerPair(place=place, peer=sides[other], kind=kind, ours=rows[own], theirs=rows[other], logs=logs, ratio=ratio)
+
+
+def _fastest(pairs: Sequence[PeerPair], timings: Timings) -> list[PeerPair]:
+    """Return by place the pair against the peer with the smallest median, which is slightly too low, a bias against ours."""
+    shipped = itertools.groupby((pair for pair in pairs if pair.kind == SHIPPED), key=lambda pair: pair.place)
+    return [min(group, key=lambda pair: statistics.median(timings[pair.theirs["cell_id"]].values())) for _, group in shipped]
+
+
+def _means(planned: Sequence[PeerPlace], pairs: Sequence[PeerPair], fastest: Sequence[PeerPair]) -> Iterator[Mean]:
+    for part in dict.fromkeys(place.part for place in planned):
+        places = [place for place in planned if place.part == part]
+        groups = {(FASTEST_PEER, SHIPPED): [pair for pair in fastest if pair.place.part == part]}
+        for pair in (pair for pair in pairs if pair.place.part == part):
+            groups.setdefault((pair.peer, pair.kind), []).append(pair)
+        for (peer, kind), found in groups.items():
+            logs = [pair.logs for pair in found if pair.ratio]
+            yield Mean(
+                part=part,
+                phase=places[0].phase,
+                dtype=places[0].dtype,
+                peer=peer,
+                kind=kind,
+                ratio=mean_ratio(logs),
+                num_places=len(logs),
+                num_planned=len(places),
+            )

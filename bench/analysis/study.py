@@ -16,18 +16,26 @@ import pandas
 
 from bench.analysis.accuracy import CurveGroup, equal_budgets
 from bench.analysis.claims import Evidence, Verdict, judge, judge_prediction, withheld
-from bench.analysis.crossover import ClosedCrossing, ClosedForm, PairCrossing, closed_forms, closed_pairs, measured_pairs
 from bench.analysis.effects import ArmFront, Contrast, Effect, Observations, arm_fronts, contrasts_of, effects_of, with_baselines
 from bench.analysis.frame import cells, is_subject, mixes_all, prepare, row_values, scopes_of, varying
-from bench.analysis.growth import FlopsGrowth, Growth, flops_growth, growth_of, quadratic_home
-from bench.analysis.peers import PeerComparison, compare_peers
+from bench.analysis.growth import (
+    ClosedCrossing,
+    ClosedForm,
+    FlopsGrowth,
+    Growth,
+    PairCrossing,
+    closed_forms,
+    closed_pairs,
+    flops_growth,
+    growth_of,
+    measured_pairs,
+    quadratic_home,
+)
 from bench.analysis.ratios import (
-    ComparedScope,
-    Group,
+    PeerComparison,
     Ranking,
     RelativeTimes,
-    compared_scopes,
-    fastest_first,
+    compare_peers,
     main_rows,
     rank_latency,
     relative_times,
@@ -37,7 +45,7 @@ from bench.planning.jobs import expected_jobs
 from bench.questions import Prediction
 from bench.reading.merge import merge_runs, rows_of_runs
 from bench.reading.store import StoredRun
-from bench.reading.table import SeedScores, control_of, is_extended, item_scores_of, times_of, trainings_of
+from bench.reading.table import SeedScores, control_of, is_extended, item_scores_of, trainings_of
 from bench.reading.timings import Timings
 from bench.spec import MEASURED, NO_MATCH, Plan, Record
 from bench.timing_groups import compared_lengths, num_contrasts
@@ -91,9 +99,14 @@ class Study:
         return cells(self.frame)
 
     @functools.cached_property
+    def frame_rows(self) -> Sequence[dict[str, Any]]:
+        """The rows of the frame as dicts, which are many times as fast to read one by one."""
+        return row_values(self.frame)
+
+    @functools.cached_property
     def row_by_cell(self) -> Mapping[str, Mapping[str, Any]]:
         """One row of the frame per cell id."""
-        return {row["cell_id"]: row for row in row_values(self.frame)}
+        return {row["cell_id"]: row for row in self.frame_rows}
 
     @functools.cached_property
     def caveat(self) -> str:
@@ -106,7 +119,7 @@ class Study:
     def evidence(self) -> Evidence:
         """The data that claims about quadratic cost are judged by."""
         return Evidence(
-            frame=self.frame,
+            rows=self.frame_rows,
             timings=self.timings,
             homes=self.quadratic_home,
             scores={cell_id: found.scores for cell_id, found in self.scores.items()},
@@ -126,7 +139,16 @@ class Study:
 
         An ablation may add references that do not mix all tokens. They would win everywhere, so they take no part.
         """
-        return rank_latency(self._groups, self.timings, self._contrasts, self.plan.settings.margin)
+        rows = self.frame_rows
+        if self.plan.parts and len({row["label"] for row in rows if is_subject(row, "global")}) > 1:
+            rows = [row for row in rows if mixes_all(row)]
+        placed = []
+        for row in rows:
+            n = row["seq_len"]
+            place = self._places.get(row["cell_id"], n)
+            # models compared at slightly different lengths (with and without a class token) show their own length
+            placed.append({**row, "seq_len": place, "label": f"{row['label']} (n = {n:.0f})" if n != place else row["label"]})
+        return rank_latency(placed, (*varying(self.frame), "size", "seq_len"), self.timings, self._contrasts, self.plan.settings.margin)
 
     @functools.cached_property
     def _contrasts(self) -> Mapping[str, int]:
@@ -139,25 +161,9 @@ class Study:
         return compared_lengths(self.plan)
 
     @functools.cached_property
-    def _compared_scopes(self) -> Sequence[ComparedScope]:
-        return compared_scopes(self.frame, self._places)
-
-    @functools.cached_property
-    def _groups(self) -> Sequence[Group]:
-        rows = row_values(self.frame)
-        takes_all = not self.plan.parts or self.frame.loc[[is_subject(row, "global") for row in rows], "label"].nunique() < 2
-        frame = self.frame if takes_all else self.frame[[mixes_all(row) for row in rows]]
-        places = self._places
-        lengths = [places.get(cell_id, n) for cell_id, n in zip(frame["cell_id"], frame["seq_len"], strict=True)]
-        # models compared at slightly different lengths (with and without a class token) show their own length
-        own_length = [f" (n = {n:.0f})" if n != place else "" for n, place in zip(frame["seq_len"], lengths, strict=True)]
-        placed = frame.assign(seq_len=lengths, label=frame["label"] + own_length)
-        return fastest_first(placed, (*varying(self.frame), "size", "seq_len"), self.timings)
-
-    @functools.cached_property
     def relative_times(self) -> Sequence[RelativeTimes]:
         """Times relative to fused attention, in the primary scopes."""
-        return relative_times(self._compared_scopes, self.timings, self._contrasts, self.plan.settings.margin)
+        return relative_times(self.frame, self._places, self.timings, self._contrasts, self.plan.settings.margin)
 
     @functools.cached_property
     def growth(self) -> Sequence[Growth]:
@@ -180,8 +186,8 @@ class Study:
         return closed_forms(self.plan)
 
     @functools.cached_property
-    def quadratic_home(self) -> pandas.DataFrame:
-        """The n^2 terms of every cell, in weights or activations."""
+    def quadratic_home(self) -> Mapping[str, Mapping[str, Any]]:
+        """The n^2 terms of every cell, in weights or activations, by cell id."""
         return quadratic_home(self.plan)
 
     @functools.cached_property
@@ -229,6 +235,7 @@ class Study:
             seed_values={name: _by_cell(found, value_of) for name, value_of in PER_SEED.items()},
             timings=self.timings,
             num_seeds=self.plan.settings.seeds,
+            metrics={part.name: part.metrics for part in self.plan.parts if part.metrics},
         )
 
     @property
@@ -274,16 +281,16 @@ def study(*runs: StoredRun, name: str = "") -> Study:
 
     `name`: the title (default: the first run's folder). Raises RequestError, naming the first key that differs, if the runs may not be merged.
     """
-    stored, left = merge_runs(runs), sum(map(num_missing, runs))
+    stored, rows, left = merge_runs(runs), rows_of_runs(runs), sum(map(num_missing, runs))
     return Study(
         name=name or runs[0].folder.resolve().name,
         folders=tuple(run.folder.resolve().name for run in runs),
         plan=stored.plan,
-        rows=rows_of_runs(runs),
+        rows=rows,
         environment=stored.environment,
         control=_worst_control(runs),
-        concerns=concerns_of(*runs, left=left),
-        timings=times_of(stored),
+        concerns=concerns_of(*runs, rows=rows, left=left),
+        timings=stored.times,
         scores=item_scores_of(stored),
         records=stored.records,
         num_missing=left,
@@ -295,21 +302,21 @@ def num_missing(run: StoredRun) -> int:
     return len(expected_jobs(run.plan, run.records))
 
 
-def concerns_of(*runs: StoredRun, left: int | None = None) -> list[Concern]:
+def concerns_of(*runs: StoredRun, rows: pandas.DataFrame | None = None, left: int | None = None) -> list[Concern]:
     """Return the concerns on one run, or on several merged runs.
 
     For several runs, the worst control and the busiest machine are used.
-    `left`: their number of jobs left to run, if known.
+    `rows`: their table, and `left`: their number of jobs left to run, if known.
     """
     busiest = max(runs, key=lambda run: run.environment.get("busy_cores") or 0.0)
     return concerns(
-        rows_of_runs(runs),
+        rows_of_runs(runs) if rows is None else rows,
         _worst_control(runs),
         busiest.environment,
         metrics=merge_runs(runs).plan.metrics,
         num_missing=sum(map(num_missing, runs)) if left is None else left,
         timed=[r.outcome.values for run in runs for r in run.records if r.metric == "latency" and r.outcome.status == MEASURED],
-        timings=[times_of(run) for run in runs],
+        timings=[run.times for run in runs],
         extended=any(is_extended(run) for run in runs),
         others=[run.environment for run in runs if run is not busiest],
     )

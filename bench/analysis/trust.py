@@ -6,11 +6,12 @@ Models of this program are matched to their budget; a user's own model has the n
 from __future__ import annotations
 
 import math
+import statistics
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from bench.analysis.frame import incomplete
@@ -311,12 +312,13 @@ def _extended(*, extended: bool) -> Iterator[Concern]:
 def _common_drift(timings: Sequence[Timings]) -> Iterator[Concern]:
     """Report if all cells together become slower or faster over rounds."""
     for run in timings:
-        logs = np.log(pd.DataFrame.from_dict({cell_id: dict(times) for cell_id, times in run.items()}, orient="index").sort_index(axis=1))
-        timed = logs.count()
-        logs = logs.loc[:, timed == timed.max()].dropna()  # drop rounds that only unstable cells have
-        if logs.empty or logs.shape[1] < MIN_DRIFT_ROUNDS:
+        num_timed = Counter(place for times in run.values() for place in times)
+        most = max(num_timed.values(), default=0)
+        rounds = sorted(place for place, num in num_timed.items() if num == most)  # others only unstable cells have
+        logs = [[math.log(times[place]) for place in rounds] for times in run.values() if times.keys() >= set(rounds)]
+        if not logs or len(rounds) < MIN_DRIFT_ROUNDS:
             continue
-        by_round = [math.exp(value) for value in logs.mean()]
+        by_round = [math.exp(statistics.fmean(values)) for values in zip(*logs, strict=True)]
         if drifts(by_round):
             yield Concern(
                 text=f"the last of {len(by_round)} rounds took {by_round[-1] / by_round[0] - 1:+.0%} time against the first, "

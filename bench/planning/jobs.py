@@ -26,7 +26,6 @@ from bench.spec import (
     TUNING,
     Cell,
     Job,
-    Outcome,
     Plan,
     PlannedCell,
     Recipe,
@@ -107,8 +106,10 @@ def jobs(plan: Plan, records: Sequence[Record] | None = None, *, waits_for_all_p
     trials = [m for m in plan.metrics if repeats[m] == "trial"]
     pilots = _pilot_jobs(plan) if LATENCY in rounds else []
     found = together_on_gpu([*_cell_jobs(plan, once, 0), *pilots])
-    if waits_for_all_pilots and records is not None and not {job.key for job in pilots} <= {record.key for record in records}:
-        return found
+    if waits_for_all_pilots and records is not None:
+        begun = {record.key for record in records if record.metric == PILOT}
+        if any(job.key not in begun for job in pilots):
+            return found
     found += _rounds(plan, records)
     search = Search(plan, records)
     found += _trial_jobs(plan, trials, search)
@@ -116,8 +117,8 @@ def jobs(plan: Plan, records: Sequence[Record] | None = None, *, waits_for_all_p
     return found
 
 
-def missing_jobs(plan: Plan, records: Sequence[Record], *, waits_for_all_pilots: bool = True) -> Iterator[Job]:
-    """Yield the jobs without an outcome, as `jobs` orders them.
+def missing_jobs(plan: Plan, records: Sequence[Record], *, waits_for_all_pilots: bool = True) -> list[Job]:
+    """Return the jobs without an outcome, as `jobs` orders them.
 
     A job that timed out or ran out of memory in an earlier round is not repeated. If one job of a timing group is missing, the whole
     group runs again, because its members take turns.
@@ -125,9 +126,16 @@ def missing_jobs(plan: Plan, records: Sequence[Record], *, waits_for_all_pilots:
     found = {record.key: record.outcome for record in records}
     excluded = _not_retryable(records)
     known = jobs(plan, records, waits_for_all_pilots=waits_for_all_pilots)
-    for batch in batches(job for job in known if retry_key(job) not in excluded):
-        if not _is_from_one_execution([found.get(job.key) for job in batch]):
-            yield from batch
+    known = [job for job in known if retry_key(job) not in excluded] if excluded else known
+    started: dict[tuple[object, ...], str] = {}
+    lacking = set()
+    for job in known:
+        outcome, batch = found.get(job.key), _batch(job)
+        if outcome is None:
+            lacking.add(batch)
+        elif job.group and outcome.status == MEASURED and started.setdefault(batch, outcome.started_at) != outcome.started_at:
+            lacking.add(batch)  # killed while a second try was being recorded, so its outcomes are of two executions
+    return [job for job in known if _batch(job) in lacking] if lacking else []
 
 
 def by_part(plan: Plan, found: Sequence[Job]) -> dict[int, list[Job]]:
@@ -158,15 +166,6 @@ def estimated_part_seconds(plan: Plan) -> list[float]:
     return [seconds.get(number, 0.0) for number in range(max(1, len(plan.parts)))]
 
 
-def _is_from_one_execution(outcomes: Sequence[Outcome | None]) -> bool:
-    """Return whether all outcomes exist and come from one execution.
-
-    A kill while a second try is being recorded leaves outcomes of two executions.
-    """
-    started = {outcome.started_at for outcome in outcomes if outcome and outcome.status == MEASURED}
-    return None not in outcomes and len(started) <= 1
-
-
 def _not_retryable(records: Sequence[Record]) -> set[tuple[str, str, bool, str]]:
     """Return the keys of jobs that no later round retries."""
     return {retry_key(record) for record in records if record.outcome.status in NEVER_RETRIED}
@@ -178,18 +177,18 @@ def batches(found: Iterable[Job], *, side_by_side: bool = False) -> Iterator[tup
     A batch holds the jobs of one timing group and round; any other job is a batch of one. `side_by_side`: trainings that may take turns are
     a batch too.
     """
-
-    def together(job: Job) -> tuple[object, ...]:
-        name = job.group or (job.beside if side_by_side else "")
-        return (name, job.metric, job.repeat) if name else job.key
-
-    for _, members in itertools.groupby(found, key=together):
+    for _, members in itertools.groupby(found, key=functools.partial(_batch, side_by_side=side_by_side)):
         yield tuple(members)
+
+
+def _batch(job: Job, *, side_by_side: bool = False) -> tuple[object, ...]:
+    name = job.group or (job.beside if side_by_side else "")
+    return (name, job.metric, job.repeat) if name else job.key
 
 
 def is_complete(plan: Plan, records: Sequence[Record]) -> bool:
     """Return whether no job is missing."""
-    return not any(True for _ in missing_jobs(plan, records))
+    return not missing_jobs(plan, records)
 
 
 def expected_jobs(plan: Plan, records: Sequence[Record]) -> list[Job]:
@@ -197,7 +196,7 @@ def expected_jobs(plan: Plan, records: Sequence[Record]) -> list[Job]:
 
     The waiting jobs have estimated bursts and the plan's recipe.
     """
-    missing = list(missing_jobs(plan, records))
+    missing = missing_jobs(plan, records)
     waits_for_pilots = any(job.metric == PILOT for job in missing)
     if not (waits_for_pilots or plan.settings.lr_trials):
         return missing
@@ -248,9 +247,10 @@ def control_cell(plan: Plan, records: Sequence[Record] = ()) -> Cell:
     Of cells of equal cost, one that is planned later counts as cheaper.
     """
     begun = {record.subject_id for record in records if record.control}
-    numbered = enumerate(timed_cells(plan) or plan.cells)
-    by_cost = [p for _, p in sorted(numbered, key=lambda pair: (_step_flops(pair[1]), -pair[0]))]
-    return next((p.cell for p in by_cost if p.cell.cell_id in begun), by_cost[len(by_cost) // 2].cell)
+    cells = timed_cells(plan) or plan.cells
+    numbered = [(place, p) for place, p in enumerate(cells) if p.cell.cell_id in begun]
+    by_cost = sorted(numbered or enumerate(cells), key=lambda pair: (_step_flops(pair[1]), -pair[0]))
+    return by_cost[0 if numbered else len(by_cost) // 2][1].cell
 
 
 def estimated_seconds(plan: Plan) -> float:

@@ -78,6 +78,9 @@ class Pilot:
     available_bytes: int | None = None
 
 
+PILOT_FIELDS = tuple(found.name for found in dataclasses.fields(Pilot))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Member:
     """A cell of a group.
@@ -118,7 +121,7 @@ def pilots_of(records: Sequence[Record]) -> dict[str, Pilot]:
 
 
 def _pilot_of(values: Mapping[str, Any]) -> Pilot:
-    known = {field.name: values[field.name] for field in dataclasses.fields(Pilot) if field.name in values}
+    known = {name: values[name] for name in PILOT_FIELDS if name in values}
     return Pilot(**{**known, "changes": tuple(known.get("changes", ()))})
 
 

@@ -25,6 +25,7 @@ from typing import Any
 import msgspec
 
 from bench.files import PACKED, packed_path, unpack
+from bench.reading.timings import Timings, timings_of
 from bench.serialize import from_json
 from bench.spec import PLAN, SCHEMA, Plan, Record, RecordKey, RequestError
 
@@ -51,9 +52,9 @@ class StoredRun:
     records: tuple[Record, ...]
 
     @functools.cached_property
-    def derived(self) -> dict[str, Any]:
-        """Return the cache of results derived from this immutable run, by name."""
-        return {}
+    def times(self) -> Timings:
+        """The times of every cell by round."""
+        return timings_of(self.records)
 
 
 class RunRecords:
@@ -305,10 +306,11 @@ def parse_record(line: bytes) -> Record:
     Raises ValueError with the reason unless the line is exactly as it was written.
     """
     head, mark, tail = line.rpartition(CHECKSUM)
-    if not mark or tail != b'%08x"}' % zlib.crc32(head + b"}"):
+    text = head + b"}"
+    if not mark or tail != b'%08x"}' % zlib.crc32(text):
         raise ValueError("its checksum does not match")
     try:
-        data = msgspec.json.decode(head + b"}")  # rejects NaN and numbers outside the range of a float
+        data = msgspec.json.decode(text)  # rejects NaN and numbers outside the range of a float
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:

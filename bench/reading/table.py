@@ -23,15 +23,15 @@ from bench.intervals import CONTROL_LEVEL, LEVEL, joint_level
 from bench.reading.roofline import COLUMNS as ROOFLINE
 from bench.reading.roofline import roofline_of, step_flops
 from bench.reading.store import StoredRun, collector_off
-from bench.reading.timings import CONTROL_MARK, Timings, home_groups, ratio_columns, ratio_of, timings_of
+from bench.reading.timings import CONTROL_MARK, home_groups, ratio_columns, ratio_of, timings_of
 from bench.spec import (
     ACCURACY,
-    COMPARE,
     EXPLICIT,
     MEASURED,
     MS_PER_S,
     PILOT,
     TUNING,
+    Cell,
     Plan,
     PlannedCell,
     Record,
@@ -39,7 +39,7 @@ from bench.spec import (
     is_trained,
     recipe_changes,
 )
-from bench.timing_groups import cell_groups, num_contrasts, timed_cells
+from bench.timing_groups import compared_cells, num_contrasts
 
 IDENTITY = (
     "cell_id model family seq_len batch_size phase engine dtype device attention task recipe match sizing budget budget_error status reason quick "
@@ -58,7 +58,6 @@ ATTENTION = ("vit", "metaformer", "transformer")
 """Families whose fused attention others are compared with, best first."""
 NOT_ATTENTION = len(ATTENTION)
 ATTENTION_MIXER = "metaformer+mixer=attention"
-ROWS, TIMES, TRAININGS = "rows", "times", "trainings"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,19 +73,12 @@ class SeedScores:
     scores: NDArray[np.float64]
 
 
+@collector_off()
 def rows_of(run: StoredRun) -> pd.DataFrame:
     """Return one row per cell, in plan order.
 
-    The columns are those of the plan's metrics. Values without a measurement are empty. Computed once per run; each caller gets a copy.
+    The columns are those of the plan's metrics. Values without a measurement are empty.
     """
-    if ROWS not in run.derived:
-        run.derived[ROWS] = _all_rows(run)
-    rows: pd.DataFrame = run.derived[ROWS]
-    return rows.copy()
-
-
-@collector_off()
-def _all_rows(run: StoredRun) -> pd.DataFrame:
     home = home_groups(run.records)
     by_cell = records_by_cell(r for r in run.records if not r.control and r.group in ("", home.get(r.subject_id, r.group)))
     columns = [*IDENTITY, *(c for metric in run.plan.metrics for c in catalog.load("metrics", metric).COLUMNS)]
@@ -135,17 +127,17 @@ def attention_rank(model: str, family: str, kernel: str) -> int:
     return ATTENTION.index(family) if is_attention and kernel != EXPLICIT else NOT_ATTENTION
 
 
-def references_of(plan: Plan) -> dict[str, str]:
+def references_of(plan: Plan, groups: Sequence[Sequence[Cell]] | None = None) -> dict[str, str]:
     """Map each cell id to its reference, the denominator of its `ratio`.
 
     Among the cells of equal budget that it is compared with, the reference is the part's baseline, else attention (`attention_rank`), else the
-    first in the plan. References themselves are not in the map.
+    first in the plan. References themselves are not in the map. `groups`: the compared cells, if known.
     """
     baselines = {cell_id for part in plan.parts for arm in part.arms if arm.name == part.baseline for cell_id in arm.cells}
     ranks = {p.cell.cell_id: attention_rank(p.cell.model.name, p.cell.model.family, p.cell.workload.attention) for p in plan.cells}
     budgets = {planned.cell.cell_id: planned.sizing.budget for planned in plan.cells}
     found: dict[str, str] = {}
-    for cells in (cells for name, cells in cell_groups(timed_cells(plan), plan) if name.startswith(COMPARE)):
+    for cells in compared_cells(plan) if groups is None else groups:
         ids = sorted((cell.cell_id for cell in cells), key=lambda cell_id: (cell_id not in baselines, ranks[cell_id]))
         for cell_id in ids:
             reference = next(other for other in ids if budgets[other] == budgets[cell_id])  # itself if there is no other
@@ -155,10 +147,11 @@ def references_of(plan: Plan) -> dict[str, str]:
 
 
 def _ratios(run: StoredRun) -> dict[str, dict[str, Any]]:
-    timings, labels, contrasts = times_of(run), _labels(run.plan), num_contrasts(run.plan)
+    groups = compared_cells(run.plan)
+    timings, labels, contrasts = run.times, _labels(run.plan), num_contrasts(run.plan, groups)
     return {
         cell_id: ratio_columns(cell_id, reference, labels[reference], timings, joint_level(LEVEL, contrasts.get(cell_id, 1)))
-        for cell_id, reference in references_of(run.plan).items()
+        for cell_id, reference in references_of(run.plan, groups).items()
     }
 
 
@@ -211,14 +204,6 @@ def is_extended(run: StoredRun) -> bool:
     return any(record.metric == "latency" and record.repeat >= run.plan.settings.rounds for record in run.records)
 
 
-def times_of(run: StoredRun) -> Timings:
-    """Return the times of every cell by round, computed once per run."""
-    if TIMES not in run.derived:
-        run.derived[TIMES] = timings_of(run.records)
-    found: Timings = run.derived[TIMES]
-    return found
-
-
 def item_scores_of(run: StoredRun) -> dict[str, SeedScores]:
     """Return the test items' scores of every trained model, by cell id.
 
@@ -227,9 +212,9 @@ def item_scores_of(run: StoredRun) -> dict[str, SeedScores]:
     """
     by_training: dict[str, SeedScores] = {}
     data_by_reading: dict[tuple[str, int, str], set[str]] = defaultdict(set)
-    found = {}
+    found, trainings = {}, trainings_of(run.plan, run.records)
     for planned in run.plan.cells:
-        records = [record for record in training_records(run, planned) if _item_scores(record)]
+        records = [record for record in trainings[planned.cell.cell_id] if _item_scores(record)]
         if records:
             model, task = planned.cell.model, planned.cell.workload.task
             # pooling decides how many of the n tokens are data, and so which data a task generates
@@ -247,17 +232,6 @@ def item_scores_of(run: StoredRun) -> dict[str, SeedScores]:
     return found
 
 
-def training_records(run: StoredRun, planned: PlannedCell) -> list[Record]:
-    """Return the measured trainings behind a cell's accuracy, by seed.
-
-    Empty if the cell was not trained.
-    """
-    if TRAININGS not in run.derived:
-        run.derived[TRAININGS] = trainings_of(run.plan, run.records)
-    found: list[Record] = run.derived[TRAININGS][planned.cell.cell_id]
-    return found
-
-
 def write_table(rows: pd.DataFrame, folder: Path) -> None:
     """Write table.csv, table.json and table.parquet.
 
@@ -268,7 +242,7 @@ def write_table(rows: pd.DataFrame, folder: Path) -> None:
         safe[column] = safe[column].map(_no_formula)
     write_atomically(folder / "table.csv", lambda path: safe.to_csv(path, index=False))
     # encoding row by row is many times faster than json's indenting encoder
-    lines = (json.dumps(row, allow_nan=False) for row in json_rows(rows))
+    lines = map(json.JSONEncoder(allow_nan=False).encode, json_rows(rows))
     write_text(folder / "table.json", "[\n" + ",\n".join(lines) + "\n]\n")
     write_atomically(folder / "table.parquet", lambda path: rows.to_parquet(path, index=False))
 
@@ -298,14 +272,17 @@ def _typed(rows: pd.DataFrame, others: Collection[str]) -> pd.DataFrame:
 
 def _row(planned: PlannedCell, plan: Plan, records: Sequence[Record]) -> dict[str, Any]:
     row = _identity(planned, plan)
-    in_order = sorted((r for r in records if r.outcome.status == MEASURED), key=lambda r: r.repeat)
-    measured = {metric: [r for r in in_order if r.metric == metric] for metric in (*plan.metrics, PILOT)}
+    measured: dict[str, list[Record]] = {metric: [] for metric in (*plan.metrics, PILOT)}
+    for record in sorted((r for r in records if r.outcome.status == MEASURED), key=lambda r: r.repeat):
+        if record.metric in measured:
+            measured[record.metric].append(record)
     for metric, found in measured.items():
         if found:
             row.update(_summary(metric, found))
     latency_ms, ceiling = row.get("latency_ms"), row.get("ceiling_flops_per_s")
-    flops = step_flops(planned)
-    row[MFU] = None if latency_ms is None or ceiling is None or flops is None else flops * MS_PER_S / latency_ms / ceiling
+    row[MFU] = None
+    if latency_ms is not None and ceiling is not None and (flops := step_flops(planned)) is not None:
+        row[MFU] = flops * MS_PER_S / latency_ms / ceiling
     if measured.keys() >= WITH_ROOFLINE:
         row.update(roofline_of(planned, measured["latency"], measured["ceiling"]))
     trained = is_trained(planned.cell, plan)
@@ -366,7 +343,8 @@ def _status(records: Sequence[Record], wanted: Sequence[str]) -> dict[str, Any]:
     for record in records:
         if record.outcome.status != MEASURED and not (tuned and record.metric == TUNING):
             return {"status": record.outcome.status, "reason": f"{record.metric}: {record.outcome.reason}"}
-    absent = [metric for metric in wanted if metric not in {r.metric for r in records}]
+    known = {record.metric for record in records}
+    absent = [metric for metric in wanted if metric not in known]
     if absent:
         return {"status": UNMEASURED, "reason": f"{', '.join(absent)}: not run yet"}
     return {"status": MEASURED, "reason": None}

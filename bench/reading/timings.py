@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bench.intervals import Interval, ratio_over_rounds
+from bench.intervals import Interval, SignedRanks, signed_ranks
 from bench.spec import GROWTH, MEASURED, Record
 
 CONTROL_MARK = "/control"
@@ -34,12 +34,12 @@ class Timings(Mapping[str, Mapping[int, float]]):
         bursts: Mapping[_Session, Mapping[str, Sequence[float]]] | None = None,
     ) -> None:
         self._by_cell = by_cell or {}
-        self._bursts = bursts or {}
         self._ratios: dict[tuple[str, str], dict[int, float]] = {}
-        self._sessions: dict[str, set[_Session]] = defaultdict(set)
-        for session, members in self._bursts.items():
-            for cell_id in members:
-                self._sessions[cell_id].add(session)
+        self._centres: dict[tuple[str, str], SignedRanks | None] = {}
+        self._bursts: dict[str, dict[str, dict[int, Sequence[float]]]] = defaultdict(lambda: defaultdict(dict))
+        for (group, place), members in (bursts or {}).items():
+            for cell_id, times in members.items():
+                self._bursts[cell_id][group][place] = times
 
     def __getitem__(self, cell_id: str) -> Mapping[int, float]:
         return self._by_cell[cell_id]
@@ -56,10 +56,10 @@ class Timings(Mapping[str, Mapping[int, float]]):
         Times are in ms, by round. Ratios between them are medians over the blocks of one group. If several groups hold all cells, the
         group with the most rounds is used; if none does, the plain times of the rounds.
         """
-        sessions = self._common_sessions(cell_ids)
-        if not sessions:
+        group, rounds = self._common_bursts(cell_ids)
+        if not rounds:
             return self._common_rounds(cell_ids)
-        by_round = {session[1]: self._levelled(session, cell_ids) for session in sessions}
+        by_round = {place: _levelled([self._bursts[cell_id][group][place] for cell_id in cell_ids]) for place in rounds}
         return [{place: values[index] for place, values in by_round.items()} for index in range(len(cell_ids))]
 
     def log_ratios(self, first: str, second: str) -> dict[int, float]:
@@ -71,49 +71,56 @@ class Timings(Mapping[str, Mapping[int, float]]):
             self._ratios[first, second] = self._log_ratios(first, second)
         return self._ratios[first, second]
 
+    def centre(self, first: str, second: str) -> SignedRanks | None:
+        """Return the centre of `log_ratios`, whose interval has any level; None with fewer than two rounds."""
+        if (first, second) not in self._centres:
+            self._centres[first, second] = signed_ranks(list(self.log_ratios(first, second).values()))
+        return self._centres[first, second]
+
     def _log_ratios(self, first: str, second: str) -> dict[int, float]:
-        sessions = self._common_sessions([first, second])
-        if not sessions:
+        group, rounds = self._common_bursts((first, second))
+        if not rounds:
             times, others = self._common_rounds([first, second])
             return {place: math.log(times[place] / others[place]) for place in times}
-        blocks = {session[1]: zip(*(self._bursts[session][cell_id] for cell_id in (first, second)), strict=True) for session in sessions}
-        return {place: statistics.median(math.log(ms / other) for ms, other in pairs) for place, pairs in blocks.items()}
+        own, other = (self._bursts[cell_id][group] for cell_id in (first, second))
+        return {place: statistics.median(math.log(ms / by) for ms, by in zip(own[place], other[place], strict=True)) for place in rounds}
 
     def are_interleaved(self, cell_ids: Sequence[str]) -> bool:
         """Return whether the cells took turns in at least one round."""
-        return bool(self._common_sessions(cell_ids))
+        return bool(self._common_bursts(cell_ids)[1])
 
     def num_blocks(self, cell_ids: Sequence[str]) -> int | None:
         """Return the number of blocks in which the cells took turns.
 
         The number is per round; None if they did not take turns.
         """
-        sessions = self._common_sessions(cell_ids)
-        return len(self._bursts[sessions[0]][cell_ids[0]]) if sessions else None
+        group, rounds = self._common_bursts(cell_ids)
+        return len(self._bursts[cell_ids[0]][group][rounds[0]]) if rounds else None
 
-    def _common_sessions(self, cell_ids: Sequence[str]) -> list[_Session]:
-        """Return the group and rounds that timed all the cells together.
+    def _common_bursts(self, cell_ids: Sequence[str]) -> tuple[str, list[int]]:
+        """Return the group that timed all the cells together, and its rounds.
 
-        Of several groups, the one with the most rounds is used.
+        Of several groups, the one with the most rounds is used; without any, there are no rounds.
         """
-        if len(cell_ids) < 2:
-            return []
-        by_group: dict[str, list[_Session]] = defaultdict(list)
-        for session in set.intersection(*(self._sessions.get(cell_id, set()) for cell_id in cell_ids)):
-            by_group[session[0]].append(session)
-        return max(map(sorted, by_group.values()), key=lambda found: (len(found), found), default=[])
+        members = [self._bursts.get(cell_id, {}) for cell_id in cell_ids]
+        if len(members) < 2:
+            return "", []
+        groups = set(members[0]).intersection(*members[1:])
+        found = [(group, sorted(set.intersection(*(set(member[group]) for member in members)))) for group in groups]
+        return max(found, key=lambda one: (len(one[1]), one), default=("", []))
 
     def _common_rounds(self, cell_ids: Sequence[str]) -> list[dict[int, float]]:
         found = [self._by_cell.get(cell_id, {}) for cell_id in cell_ids]
         common = sorted(set.intersection(*(set(times) for times in found))) if found else []
         return [{place: times[place] for place in common} for times in found]
 
-    def _levelled(self, session: _Session, cell_ids: Sequence[str]) -> list[float]:
-        logs = [[math.log(ms) for ms in self._bursts[session][cell_id]] for cell_id in cell_ids]
-        levels = [statistics.fmean(block) for block in zip(*logs, strict=True)]
-        middle = statistics.median(levels)
-        of_level = [[log - level for log, level in zip(member, levels, strict=True)] for member in logs]
-        return [math.exp(middle + statistics.median(member)) for member in of_level]
+
+def _levelled(members: Sequence[Sequence[float]]) -> list[float]:
+    """Return one time for each member: its median over the blocks, each relative to the block's level."""
+    logs = [[math.log(ms) for ms in bursts] for bursts in members]
+    levels = [statistics.fmean(block) for block in zip(*logs, strict=True)]
+    middle = statistics.median(levels)
+    return [math.exp(middle + statistics.median([log - level for log, level in zip(member, levels, strict=True)])) for member in logs]
 
 
 def home_groups(records: Sequence[Record]) -> dict[str, str]:
@@ -121,12 +128,11 @@ def home_groups(records: Sequence[Record]) -> dict[str, str]:
 
     A `compare` group takes precedence over a `growth` group.
     """
-    found: dict[str, str] = {}
+    groups: dict[str, set[str]] = defaultdict(set)
     for record in records:
         if record.group and record.outcome.status == MEASURED:
-            best = min(found.get(record.subject_id, record.group), record.group, key=lambda name: (name.startswith(GROWTH), name))
-            found[record.subject_id] = best
-    return found
+            groups[record.subject_id].add(record.group)
+    return {cell_id: min(names, key=lambda name: (name.startswith(GROWTH), name)) for cell_id, names in groups.items()}
 
 
 def timings_of(records: Sequence[Record], *, with_control: bool = False) -> Timings:
@@ -150,7 +156,8 @@ def timings_of(records: Sequence[Record], *, with_control: bool = False) -> Timi
 
 def ratio_of(first: str, second: str, timings: Timings, level: float) -> Interval | None:
     """Return the first cell's time over the second's, with its interval over rounds; None with fewer than two rounds."""
-    return ratio_over_rounds(list(timings.log_ratios(first, second).values()), level)
+    found = timings.centre(first, second)
+    return found.interval(level).exp() if found else None
 
 
 def ratio_columns(cell_id: str, reference_id: str, label: str, timings: Timings, level: float) -> dict[str, Any]:
@@ -158,10 +165,10 @@ def ratio_columns(cell_id: str, reference_id: str, label: str, timings: Timings,
 
     `label`: the name of the reference. Empty with fewer than two common rounds; without bounds if they are too few for the level.
     """
-    logs = list(timings.log_ratios(cell_id, reference_id).values())
-    found = ratio_over_rounds(logs, level)
+    found = ratio_of(cell_id, reference_id, timings, level)
     if found is None:
         return {}
+    logs = timings.log_ratios(cell_id, reference_id).values()
     return {
         "ratio": found.estimate,
         "ratio_low": None if found.is_open else found.low,

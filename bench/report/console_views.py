@@ -14,8 +14,8 @@ from bench.spec import LATENCY, Plan, RequestError
 from models.layers.options import option_text
 
 if TYPE_CHECKING:
-    from bench.analysis.diff import BoundCheck, TwoRuns
     from bench.analysis.front import Fronts
+    from bench.analysis.runs import BoundCheck, TwoRuns
     from bench.analysis.study import Study
     from bench.planning.fit import LargestSizes
 

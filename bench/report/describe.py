@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.analysis.crossover import equal_terms_at
+from bench.analysis.growth import equal_terms_at
 from bench.spec import PlannedCell
 from models.layers.cost import FLOPS_PER_MAC
 

@@ -154,7 +154,8 @@ def _dimension(frame: pandas.DataFrame, name: str, label: str) -> dict[str, Any]
     """Return the distinct texts, and each row's index into them."""
     values = sorted(frame[name].dropna().unique()) if name == "seq_len" else list(dict.fromkeys(frame[name]))
     texts = [f"{value:.0f}" if name == "seq_len" else _text(name, value) for value in values]
-    return {"name": name, "label": label, "texts": texts, "codes": [values.index(value) for value in frame[name]]}
+    places = {value: place for place, value in enumerate(values)}
+    return {"name": name, "label": label, "texts": texts, "codes": [places[value] for value in frame[name]]}
 
 
 def _text(name: str, value: Any) -> str:

@@ -32,16 +32,14 @@ from bench.report.sections.ablation import PREDICTIONS_CAPTION, effect_blocks
 from bench.report.sections.answer import answer_sentences, question_of
 from bench.report.sections.curve_fits import fits_blocks
 from bench.report.sections.epochs import epochs_blocks
-from bench.report.sections.equal_budget import equal_budget_blocks
-from bench.report.sections.growth import growth_blocks
+from bench.report.sections.growth import growth_blocks, where_quadratic
 from bench.report.sections.image_tokens import image_blocks
 from bench.report.sections.method import counters, how_numbers_were_made, machine_and_software, reproduction
-from bench.report.sections.pairs import pair_blocks
 from bench.report.sections.peers import peer_blocks
-from bench.report.sections.quadratic_terms import where_quadratic
-from bench.report.sections.search import search_blocks
 from bench.report.sections.trained import weights_blocks
+from bench.report.sections.training import equal_budget_blocks, search_blocks
 from bench.report.sections.verdicts import claim_lines
+from bench.report.sections.winners import pair_blocks
 from bench.report.sections.wording import join_names
 
 MAX_FIGURES, MAX_CLAIMS = 3, 80

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import console, numbers
-from bench.analysis.pool import HostRatio, Pool
+from bench.analysis.runs import HostRatio, Pool
 from bench.files import write_text_below
 from bench.intervals import LEVEL
 from bench.report.document import Bullets, Document, Section, TableBlock

@@ -19,7 +19,7 @@ from bench.spec import MEASURED, NO_ATTENTION, PREDICTED, Plan, Skipped
 if TYPE_CHECKING:
     from bench.planning.fit import LargestSizes
 
-Row = dict[str, Any]
+Row = Mapping[str, Any]
 UNSTABLE = "~"
 """Mark of an unstable latency in `summary_table`."""
 
@@ -195,7 +195,9 @@ def rows_table(frame: pandas.DataFrame) -> Table:
         *(*COST, *TRAINING, *SHAPE, number("num_rounds", "rounds", numbers.whole)),
         *(STATUS, plain("cell_id")),
     )
-    return table(frame, columns, keep=("model", "n", "status"))
+    filled = set(frame.columns[frame.notna().any()])
+    asked = [column for column in columns if not column.key or column.key in filled]
+    return table(row_values(frame), asked, keep=("model", "n", "status"))
 
 
 def without_constants(found: Table, keep: Collection[str] = ()) -> tuple[Table, str]:
@@ -230,7 +232,7 @@ def summary_table(frame: pandas.DataFrame) -> Table:
         FLOPS,
         PARAMS,
     )
-    return table(frame, columns, keep=("model", "n"))
+    return table(row_values(frame), columns, keep=("model", "n"))
 
 
 def plan_table(plan: Plan, fitting: Mapping[str, LargestSizes] | None = None) -> Table:
@@ -271,7 +273,9 @@ def _ratio_column(frame: pandas.DataFrame) -> Column:
 
 def failure_table(frame: pandas.DataFrame) -> Table:
     """Return the status and reason of each failed cell."""
-    return table(frame, (MODEL, VARIANT, LENGTH, BUDGET, *work_columns(frame), STATUS, plain("reason")), keep=("model", "n", "status"))
+    return table(
+        row_values(frame), (MODEL, VARIANT, LENGTH, BUDGET, *work_columns(frame), STATUS, plain("reason")), keep=("model", "n", "status")
+    )
 
 
 def unstable_table(frame: pandas.DataFrame, keys: tuple[str, ...]) -> Table:
@@ -282,17 +286,14 @@ def unstable_table(frame: pandas.DataFrame, keys: tuple[str, ...]) -> Table:
     width = Column(header="interval", text=lambda row: _relative_width(*time_bounds(row)))
     because = Column(header="because", text=_unstable_because, numeric=False)
     columns = (MODEL, VARIANT, LENGTH, *_size_columns(frame), *(_work(key) for key in keys), LATENCY, width, because)
-    return table(frame, columns, keep=("model", "n"))
+    return table(row_values(frame), columns, keep=("model", "n"))
 
 
 def skipped_table(skipped: Sequence[Skipped]) -> Table:
     """Return the skipped combinations with reasons and nearest parameter counts."""
-    frame = pandas.DataFrame(
-        [(s.model, float(s.seq_len), s.budget, s.reason, s.nearest_params) for s in skipped],
-        columns=["label", "seq_len", "budget", "reason", "nearest_params"],
-    )
+    rows = [{**vars(found), "label": found.model} for found in skipped]
     columns = (MODEL, LENGTH, BUDGET, plain("reason"), number("nearest_params", "nearest params", numbers.exact))
-    return table(frame, columns, keep=("model", "n"))
+    return table(rows, columns, keep=("model", "n"))
 
 
 def work_columns(frame: pandas.DataFrame) -> tuple[Column, ...]:
@@ -300,16 +301,15 @@ def work_columns(frame: pandas.DataFrame) -> tuple[Column, ...]:
     return tuple(_work(key) for key in varying(frame))
 
 
-def table(frame: pandas.DataFrame, columns: Sequence[Column], keep: tuple[str, ...] = ()) -> Table:
-    """Return a table of the frame, without empty columns unless in `keep`."""
-    records = row_values(frame)
-    texts = [[column.text(record) for record in records] for column in columns]
+def table(rows: Sequence[Row], columns: Sequence[Column], keep: tuple[str, ...] = ()) -> Table:
+    """Return a table of the rows, without empty columns unless in `keep`."""
+    texts = [[column.text(row) for row in rows] for column in columns]
     shown = [i for i, column in enumerate(columns) if column.header in keep or any(texts[i])]
     return Table(
         headers=tuple(columns[i].header for i in shown),
         numeric=tuple(columns[i].numeric for i in shown),
         rows=tuple(zip(*(texts[i] for i in shown), strict=True)),
-        keys=tuple(tuple(_sort_key(record, columns[i].key) for i in shown) for record in records),
+        keys=tuple(tuple(_sort_key(row, columns[i].key) for i in shown) for row in rows),
         badges=tuple(columns[i].badge for i in shown),
     )
 

@@ -190,7 +190,7 @@ class _Execution:
             if self.stop and self.stop.left_s() < math.inf:
                 self._run_by_part(records, runner)
             else:
-                while queue := list(missing_jobs(self.plan, records)):
+                while queue := missing_jobs(self.plan, records):
                     records += self._run_all(queue, records, runner)
 
     def _run_by_part(self, records: list[Record], runner: Any) -> None:
@@ -202,7 +202,7 @@ class _Execution:
         assert self.stop is not None
         given_up: set[int] = set()
         while True:
-            missing = list(missing_jobs(self.plan, records, waits_for_all_pilots=False))
+            missing = missing_jobs(self.plan, records, waits_for_all_pilots=False)
             queues = {number: queue for number, queue in by_part(self.plan, missing).items() if number not in given_up}
             if not queues:
                 break
@@ -212,7 +212,7 @@ class _Execution:
                 given_up.add(number)
             if self.stop.requested:
                 break
-        if any(True for _ in missing_jobs(self.plan, records)):
+        if missing_jobs(self.plan, records):
             raise KeyboardInterrupt
 
     def _run_all(self, queue: Sequence[Job], before: Sequence[Record], runner: Any) -> list[Record]:

@@ -62,22 +62,18 @@ def evidence(*made: Made, rounds: int = ROUNDS, noise: float = NOISE, seed: int 
         for r in range(rounds)
         for row in rows
     ]
-    frame = pandas.DataFrame(rows)
     values: dict[str, Any] = {
-        "frame": frame,
+        "rows": rows,
         "timings": timings_of_rounds(pandas.DataFrame(timed, columns=["cell_id", "round", "latency_ms"])),
-        "homes": pandas.DataFrame(
-            [
-                {
-                    "cell_id": row["cell_id"],
-                    "seq_len": row["seq_len"],
-                    "flops_share": _share(series.costs.get("flops"), row["seq_len"]),
-                    "weights_coefficient": 0.1 if series.costs.get("weight_bytes") is quadratic else 0.0,
-                }
-                for place, series in enumerate(made)
-                for row in series.rows(place)
-            ]
-        ),
+        "homes": {
+            row["cell_id"]: {
+                "seq_len": row["seq_len"],
+                "flops_share": _share(series.costs.get("flops"), row["seq_len"]),
+                "weights_coefficient": 0.1 if series.costs.get("weight_bytes") is quadratic else 0.0,
+            }
+            for place, series in enumerate(made)
+            for row in series.rows(place)
+        },
     }
     return Evidence(**{**values, **fields})
 

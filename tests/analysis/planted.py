@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas
 from numpy.typing import NDArray
+
+from bench.analysis.growth import Samples
 
 LENGTHS = (17, 33, 65, 129, 257, 513, 1025, 2049, 4097)
 ROUNDS = 7
@@ -13,10 +14,9 @@ NOISE = 0.01
 Array = NDArray[np.float64]
 
 
-def frame(values: Array, lengths: tuple[int, ...] = LENGTHS) -> pandas.DataFrame:
-    """`(rounds, lengths)` as samples with columns n, round, value."""
-    rounds, places = values.shape
-    return pandas.DataFrame({"n": np.tile(lengths, rounds), "round": np.repeat(np.arange(rounds), places), "value": values.ravel()})
+def samples_of_rounds(values: Array, lengths: tuple[int, ...] = LENGTHS) -> Samples:
+    """`(rounds, lengths)` as samples by length and round."""
+    return {n: dict(enumerate(column)) for n, column in zip(lengths, values.T.tolist(), strict=True)}
 
 
 def curve(a: float, b: float, c: float, lengths: tuple[int, ...] = LENGTHS) -> Array:

@@ -304,7 +304,9 @@ def test_the_scope_that_speaks_does_not_depend_on_its_answer() -> None:
 def test_a_series_that_changes_its_kernel_is_about_neither() -> None:
     mixed = evidence(Made(model="vit", attention="auto", costs=QUADRATIC))
     kernels = ["math"] * 4 + ["flash"] * 5
-    changed = dataclasses.replace(mixed, frame=mixed.frame.assign(attention_effective=kernels))
+    changed = dataclasses.replace(
+        mixed, rows=[{**row, "attention_effective": kernel} for row, kernel in zip(mixed.rows, kernels, strict=True)]
+    )
     for name in ("explicit_attention_memory_quadratic", "fused_attention_memory_linear"):
         assert verdicts_on(name, changed) == []
 
@@ -318,7 +320,8 @@ def test_a_gmlp_without_products_of_all_pairs_refutes_nothing_about_the_others(m
 
 def test_a_length_that_one_model_cannot_run_keeps_the_claim_open() -> None:
     found = evidence(*pair(FAST, SLOW))
-    failed = found.frame.assign(status=["measured"] * 2 + ["out_of_memory"] + ["measured"] * 3)
-    verdict = verdict_on("gmlp_faster_than_vit", dataclasses.replace(found, frame=failed))
+    statuses = ["measured"] * 2 + ["out_of_memory"] + ["measured"] * 3
+    failed = [{**row, "status": status} for row, status in zip(found.rows, statuses, strict=True)]
+    verdict = verdict_on("gmlp_faster_than_vit", dataclasses.replace(found, rows=failed))
     assert verdict.answer == UNDECIDED
     assert verdict.reason == "gMLP is faster at n = 17, 65. At n = 257: not measured (gmlp: out_of_memory)."

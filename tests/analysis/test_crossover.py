@@ -6,24 +6,24 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import pandas
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.analysis.crossover import (
+from bench.analysis.growth import (
     Crossing,
     Crossovers,
+    Samples,
+    centres_over_rounds,
+    complete_rounds,
     cost_crossovers,
     crossovers_of,
     equal_terms_at,
-    log_ratios,
     measured_crossovers,
 )
-from bench.analysis.frame import centres_over_rounds
 from bench.intervals import Interval
 from models.layers.cost import Polynomial
-from tests.analysis.planted import LENGTHS, ROUNDS, Array, curve, frame, noisy
+from tests.analysis.planted import LENGTHS, ROUNDS, Array, curve, noisy, samples_of_rounds
 
 NAMES = ("first", "second")
 
@@ -74,12 +74,14 @@ LEVEL_COST = curve(0.0, 1.0, 0.0)
 CROSSING_COST = LEVEL_COST * (np.asarray(LENGTHS) / PLANTED) ** 0.2
 
 
-def timed(costs: Array, seed: int, lengths: tuple[int, ...] = LENGTHS, *, rounds: int = ROUNDS) -> pandas.DataFrame:
-    return frame(noisy(np.random.default_rng(seed), costs, rounds=rounds), lengths)
+def timed(first: Array, second: Array, seed: int, lengths: tuple[int, ...] = LENGTHS, *, rounds: int = ROUNDS) -> Samples:
+    """Ratios of two costs with noise of their own."""
+    own, other = (noisy(np.random.default_rng(one), costs, rounds=rounds) for one, costs in ((seed, first), (1000 + seed, second)))
+    return samples_of_rounds(own / other, lengths)
 
 
 def test_the_bracket_holds_the_planted_crossing() -> None:
-    found = [measured_crossovers(timed(CROSSING_COST, seed), timed(LEVEL_COST, 1000 + seed), NAMES).crossings for seed in range(150)]
+    found = [measured_crossovers(timed(CROSSING_COST, LEVEL_COST, seed), NAMES).crossings for seed in range(150)]
     assert all(len(crossings) == 1 for crossings in found)
     places = [(c.low, c.n, c.high) for (c,) in found if c.low is not None and c.high is not None]
     assert len(places) == len(found)
@@ -89,42 +91,35 @@ def test_the_bracket_holds_the_planted_crossing() -> None:
 
 
 def test_series_that_cost_the_same_do_not_cross() -> None:
-    pairs = [(timed(LEVEL_COST, seed), timed(LEVEL_COST, 1000 + seed)) for seed in range(60)]
-    bands = [band for pair in pairs for band in centres_over_rounds(log_ratios(*pair).values)]
+    pairs = [timed(LEVEL_COST, LEVEL_COST, seed) for seed in range(60)]
+    bands = [band for pair in pairs for band in centres_over_rounds(np.log(complete_rounds(pair, LENGTHS)[0]))]
     assert np.mean([not band.contains(0.0) for band in bands]) <= 0.08
-    assert np.mean(["no significant difference" in measured_crossovers(*pair, NAMES).none for pair in pairs]) > 0.5
+    assert np.mean(["no significant difference" in measured_crossovers(pair, NAMES).none for pair in pairs]) > 0.5
 
 
-@pytest.mark.parametrize("slow", [(1.0, 2.0, 0.5, 3.0, 1.5, 0.7), (1.0,)])
-def test_what_slows_a_round_of_both_cancels(slow: tuple[float, ...]) -> None:
-    """Of exact costs there is one round."""
-    first, second = (frame(np.array(slow)[:, None] * costs) for costs in (CROSSING_COST, LEVEL_COST))
-    (crossing,) = measured_crossovers(first, second, NAMES, exact=len(slow) == 1).crossings
+def test_an_exact_crossing_needs_one_round() -> None:
+    (crossing,) = measured_crossovers(samples_of_rounds((CROSSING_COST / LEVEL_COST)[None, :]), NAMES, exact=True).crossings
     assert (crossing.low, crossing.n, crossing.high) == pytest.approx((257, PLANTED, 513))
 
 
-def test_only_common_lengths_and_rounds_are_used() -> None:
-    first, second = timed(CROSSING_COST, 1, rounds=8), timed(LEVEL_COST, 2, rounds=8)
-    fewer = second[(second["n"] < 4097) & (second["round"] > 0)]
-    lacking = fewer[~((fewer["n"] == 17) & (fewer["round"] == 1))]
-    pair = log_ratios(first, lacking)
-    assert (pair.lengths, pair.num_rounds, pair.num_dropped) == (LENGTHS[:-1], 6, 2)
-    shared = [samples[(samples["n"] < 4097) & (samples["round"] > 1)] for samples in (first, second)]
-    found = measured_crossovers(first, lacking, NAMES)
-    assert found == measured_crossovers(shared[0], shared[1], NAMES) != measured_crossovers(first, second, NAMES)
+def test_only_common_rounds_are_used() -> None:
+    whole = timed(CROSSING_COST, LEVEL_COST, 1, rounds=8)
+    lacking = {**whole, 17: {place: ratio for place, ratio in whole[17].items() if place > 1}}
+    common = {n: {place: ratio for place, ratio in by_round.items() if place > 1} for n, by_round in whole.items()}
+    found = measured_crossovers(lacking, NAMES)
+    assert found == measured_crossovers(common, NAMES) != measured_crossovers(whole, NAMES)
 
 
 def test_twins_do_not_cross_between_themselves() -> None:
     lengths = (17, 256, 257, 1025)
-    aligned = np.array([1.2, 0.8, 1.2, 1.2]) * curve(0.0, 1.0, 0.0, lengths)
-    found = measured_crossovers(timed(aligned, 3, lengths), timed(curve(0.0, 1.0, 0.0, lengths), 4, lengths), NAMES)
+    level = curve(0.0, 1.0, 0.0, lengths)
+    found = measured_crossovers(timed(np.array([1.2, 0.8, 1.2, 1.2]) * level, level, 3, lengths), NAMES)
     assert found.none == "none up to n = 1025: second is cheaper at every length"
 
 
 def test_too_little_in_common_is_refused() -> None:
-    first = timed(CROSSING_COST, 1)
-    assert "at least 6 are needed" in measured_crossovers(first[first["round"] < 5], first, NAMES).none
-    assert "1 length in common" in measured_crossovers(first[first["n"] == 17], first, NAMES).none
+    assert "at least 6 are needed" in measured_crossovers(timed(CROSSING_COST, LEVEL_COST, 1, rounds=5), NAMES).none
+    assert "1 length in common" in measured_crossovers({17: {0: 1.0}}, NAMES).none
 
 
 def crossed(*middle: float, half: float = 1.0) -> Crossovers:

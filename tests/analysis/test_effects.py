@@ -56,6 +56,15 @@ def one(measure: str, **fields: Any) -> Effect:
     return found
 
 
+def test_a_part_has_effects_on_what_it_asks_for_alone() -> None:
+    """Its cells may have been timed for another part; parameters are known of every one."""
+    counts = {"params": 4.0, "flops": 2.0, "activation_bytes": 8.0}
+    part, seen = two_arms(base_row=counts, new_row=counts)
+    assert {effect.measure.name for effect in effects(part, seen)} == set(counts)
+    asked = dataclasses.replace(seen, metrics={PART: ("memory",)})
+    assert {effect.measure.name for effect in effects(part, asked)} == {"params", "activation_bytes"}
+
+
 def trained(rng: np.random.Generator, level: float, hardness: np.ndarray[Any, Any], num_seeds: int = NUM_SEEDS) -> Scores:
     """0/1 scores of one model: items as hard for all, some harder for this one, and seeds with luck of their own."""
     items = len(hardness)

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from bench.analysis.accuracy import compare_groups
-from bench.analysis.ratios import fastest_first, rank_latency
+from bench.analysis.ratios import rank_latency
 from bench.intervals import LEVEL, joint_level, ratio_over_rounds
 from bench.reading.store import read_run
-from bench.reading.table import times_of
 from bench.reading.timings import Timings
 
 pytestmark = pytest.mark.slow
@@ -44,7 +43,7 @@ def made_logs(rng: np.random.Generator, num_models: int) -> Logs:
 @functools.cache
 def residuals() -> Logs:
     """Log times of a committed run's processes over the median of their configuration."""
-    found = [np.log(list(times.values())) for times in times_of(read_run(RUN)).values()]
+    found = [np.log(list(times.values())) for times in read_run(RUN).times.values()]
     return np.concatenate([logs - np.median(logs) for logs in found])
 
 
@@ -74,9 +73,8 @@ def test_no_equal_model_is_called_slower_than_the_one_that_happens_to_be_first(n
         rows = [
             {"cell_id": name, "label": name, "n": 17, "latency_ms": float(np.median(list(found.values())))} for name, found in times.items()
         ]
-        frame = pandas.DataFrame(rows).assign(latency_low_ms=math.nan, latency_high_ms=math.nan, latency_stable=True)
         timings = Timings(times)
-        (ranking,) = rank_latency(fastest_first(frame, ["n"], timings), timings, dict.fromkeys(names, num_pairs))
+        (ranking,) = rank_latency(rows, ["n"], timings, dict.fromkeys(names, num_pairs))
         wrong += any(pair.shown for pair in ranking.others)
     assert wrong / (REPEATS // 2) <= 0.05 + ERROR * math.sqrt(2)
 

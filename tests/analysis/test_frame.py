@@ -8,10 +8,12 @@ import numpy as np
 import pandas
 import pytest
 
-from bench.analysis.frame import by_part, complete_rounds, counted_samples, latency_samples, series_of, variant_names, without_twins
+from bench.analysis.frame import by_part, row_values, variant_names
+from bench.analysis.growth import FLOPS, LATENCY, complete_rounds, samples_of, series_of, without_twins
+from bench.reading.timings import Timings
 from bench.spec import Part, PlannedArm
 from tests.analysis.made_runs import Made, evidence
-from tests.analysis.planted import frame
+from tests.analysis.planted import samples_of_rounds
 from tests.timed import timings_of_rounds
 
 
@@ -76,52 +78,42 @@ def test_parts_that_ask_alike_share_their_row() -> None:
 
 
 def test_series_differ_in_their_length_alone() -> None:
-    kept, tokens = series_of(by_part(ROWS, (KEPT, TOKENS)))
+    kept, tokens = series_of(row_values(by_part(ROWS, (KEPT, TOKENS))))
     assert (kept.keys["batching"], kept.lengths, kept.cell_ids) == ("batch 4", (17, 65), ("a", "b"))
     assert (tokens.keys["batching"], tokens.lengths, tokens.cell_ids) == ("68 tokens per batch", (17, 65), ("a", "c"))
-    assert kept.kept({"b"}).lengths == (65,)
 
 
 def test_times_are_per_sample_so_that_shrinking_batches_do_not_hide_growth() -> None:
     rounds = pandas.DataFrame({"cell_id": ["a", "c", "b"], "round": 0, "latency_ms": [4.0, 2.0, 8.0]})
-    _, tokens = series_of(by_part(ROWS, (KEPT, TOKENS)))
-    samples = latency_samples(tokens, timings_of_rounds(rounds))
-    assert list(zip(samples["n"], samples["value"], strict=True)) == [(17, 1.0), (65, 2.0)]
+    _, tokens = series_of(row_values(by_part(ROWS, (KEPT, TOKENS))))
+    assert samples_of(tokens, LATENCY, timings_of_rounds(rounds)) == {17: {0: 1.0}, 65: {0: 2.0}}
 
 
 def test_counts_leave_out_what_is_empty() -> None:
-    (series,) = series_of(evidence(Made(model="gmlp", costs={"flops": lambda n: 0.0 if n == 17 else 8.0 * n})).frame)
-    samples = counted_samples(series, "flops", "batch_size")
-    assert 17 not in set(samples["n"])
-    assert set(samples["value"] / samples["n"]) == {2.0}
+    (series,) = series_of(evidence(Made(model="gmlp", costs={"flops": lambda n: 0.0 if n == 17 else 8.0 * n})).rows)
+    samples = samples_of(series, FLOPS, Timings())
+    assert 17 not in samples
+    assert {by_round[0] / n for n, by_round in samples.items()} == {8.0}
 
 
-SAMPLES = frame(np.array([[1.0, 2.0, 4.0], [3.0, 5.0, 9.0]]), (17, 256, 257))
+SAMPLES = samples_of_rounds(np.array([[1.0, 2.0, 4.0], [3.0, 5.0, 9.0]]), (17, 256, 257))
 
 
 def test_rounds_that_lack_a_length_are_dropped_and_counted() -> None:
-    whole = complete_rounds(SAMPLES.iloc[::-1])
-    assert (whole.lengths, whole.values.tolist(), whole.num_dropped) == ((17, 256, 257), [[1.0, 2.0, 4.0], [3.0, 5.0, 9.0]], 0)
-    partial = complete_rounds(SAMPLES.iloc[:-1])
-    assert (partial.values.tolist(), partial.num_dropped) == ([[1.0, 2.0, 4.0]], 1)
+    values, num_dropped = complete_rounds(SAMPLES, (17, 256, 257))
+    assert (values.tolist(), num_dropped) == ([[1.0, 2.0, 4.0], [3.0, 5.0, 9.0]], 0)
+    values, num_dropped = complete_rounds({**SAMPLES, 257: {0: 4.0}}, (17, 256, 257))
+    assert (values.tolist(), num_dropped) == ([[1.0, 2.0, 4.0]], 1)
 
 
 def test_a_round_is_complete_without_the_lengths_that_do_not_enter() -> None:
-    assert complete_rounds(SAMPLES.drop(index=1), lengths=(17, 257)).values.tolist() == [[1.0, 4.0], [3.0, 9.0]]
+    assert complete_rounds({**SAMPLES, 256: {1: 5.0}}, (17, 257))[0].tolist() == [[1.0, 4.0], [3.0, 9.0]]
 
 
-@pytest.mark.parametrize(
-    ("samples", "is_exact", "why"),
-    [
-        (SAMPLES.assign(value=0.0), False, "positive and finite"),
-        (SAMPLES.assign(value=float("nan")), False, "positive and finite"),
-        (pandas.concat([SAMPLES, SAMPLES.iloc[:1]]), False, "is it one series"),
-        (SAMPLES, True, "one round, not 2"),
-    ],
-)
-def test_samples_that_are_no_costs_of_one_series_are_refused(samples: pandas.DataFrame, is_exact: bool, why: str) -> None:
-    with pytest.raises(ValueError, match=why):
-        complete_rounds(samples, exact=is_exact)
+@pytest.mark.parametrize("value", [0.0, float("nan"), float("inf")])
+def test_values_that_are_no_costs_are_refused(value: float) -> None:
+    with pytest.raises(ValueError, match="positive and finite"):
+        complete_rounds({17: {0: value}}, (17,))
 
 
 def test_of_twins_the_larger_stays() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-import pandas
 import pytest
 
 from bench.analysis.growth import (
@@ -14,6 +13,7 @@ from bench.analysis.growth import (
     LATENCY,
     WEIGHTS,
     Growth,
+    Samples,
     growth_of,
     local_exponents,
     quadratic_home,
@@ -23,7 +23,7 @@ from bench.spec import Cell, ModelSpec, Plan, PlannedCell, Sizing, Workload
 from models.layers.cost import N, Term, constant
 from models.layers.shape import Shape
 from tests.analysis.made_runs import Made, evidence, linear, quadratic
-from tests.analysis.planted import LENGTHS, Array, frame, noisy
+from tests.analysis.planted import LENGTHS, Array, noisy, samples_of_rounds
 
 SLOW = np.array([[1.0], [1.5], [0.7], [2.0], [0.9], [1.2]])
 """What each of six rounds does to all lengths."""
@@ -33,13 +33,13 @@ def power(exponent: float, lengths: tuple[int, ...] = LENGTHS) -> Array:
     return np.asarray(lengths, dtype=np.float64) ** exponent
 
 
-def timed(costs: Array, lengths: tuple[int, ...] = LENGTHS, *, seed: int = 15, rounds: int = 7) -> pandas.DataFrame:
-    return frame(noisy(np.random.default_rng(seed), costs, rounds=rounds, common=0.1), lengths)
+def timed(costs: Array, lengths: tuple[int, ...] = LENGTHS, *, seed: int = 15, rounds: int = 7) -> Samples:
+    return samples_of_rounds(noisy(np.random.default_rng(seed), costs, rounds=rounds, common=0.1), lengths)
 
 
 @pytest.mark.parametrize("exponent", [0.0, 1.5])
 def test_exact_powers_have_their_exponent_everywhere(exponent: float) -> None:
-    found = local_exponents(frame(power(exponent)[None, :]), exact=True)
+    found = local_exponents(samples_of_rounds(power(exponent)[None, :]), exact=True)
     assert [(e.shorter, e.longer) for e in found.exponents] == list(pairwise(LENGTHS))
     assert [e.exponent.estimate for e in found.exponents] == pytest.approx([exponent] * 8)
     assert all(e.exponent.low == e.exponent.high for e in found.exponents)
@@ -56,7 +56,7 @@ def test_intervals_cover_the_planted_exponent() -> None:
 
 
 def test_a_slow_round_cancels() -> None:
-    found = local_exponents(frame(SLOW * power(2.0)))
+    found = local_exponents(samples_of_rounds(SLOW * power(2.0)))
     assert all(e.exponent.high - e.exponent.low < 1e-12 for e in found.exponents)
 
 
@@ -85,7 +85,10 @@ def test_short_grids_are_refused_but_the_smallest_that_is_not(lengths: tuple[int
 def test_twins_are_compared_per_token_and_by_round() -> None:
     lengths = (17, 256, 257, 1025)
     costs = power(1.0, lengths) * np.array([1.0, 1.0, 1.2, 1.0])
-    for samples, is_exact, num in ((frame(SLOW * costs, lengths), False, 6), (frame(costs[None, :], lengths), True, 1)):
+    for samples, is_exact, num in (
+        (samples_of_rounds(SLOW * costs, lengths), False, 6),
+        (samples_of_rounds(costs[None, :], lengths), True, 1),
+    ):
         (found,) = twin_ratios(samples, exact=is_exact)
         assert found.n == 257
         assert found.ratio is not None
@@ -157,7 +160,7 @@ MIXED = (
 
 
 def test_where_quadratic_lives() -> None:
-    (home,) = quadratic_home(plan_of(*MIXED)).to_dict("records")
+    (home,) = quadratic_home(plan_of(*MIXED)).values()
     assert (home["weight_terms"], home["activation_terms"]) == (("spatial",), ("scores",))
     assert (home["flops_coefficient"], home["weights_coefficient"], home["params_seq"]) == (10, 1, 7)
     assert home["flops_share"] == 1000 / 1078
@@ -165,5 +168,5 @@ def test_where_quadratic_lives() -> None:
 
 def test_a_matrix_made_of_fewer_weights_is_one_of_weights() -> None:
     """A Toeplitz matrix has 2 n - 1 of them, shared by the batch as any."""
-    (home,) = quadratic_home(plan_of(Term(name="toeplitz", params=N * 2 + constant(-1), macs=N * N * 3))).to_dict("records")
+    (home,) = quadratic_home(plan_of(Term(name="toeplitz", params=N * 2 + constant(-1), macs=N * N * 3))).values()
     assert (home["weight_terms"], home["activation_terms"], home["weights_coefficient"]) == (("toeplitz",), (), 0)

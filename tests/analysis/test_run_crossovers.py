@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.analysis.crossover import closed_forms, closed_pairs, measured_pairs
-from bench.analysis.growth import ACTIVATIONS, LATENCY
+from bench.analysis.growth import ACTIVATIONS, LATENCY, closed_forms, closed_pairs, measured_pairs
 from bench.planning.build import build_plan
 from bench.spec import Plan, Recipe, Settings
 from tests.analysis.made_runs import Made, evidence

@@ -22,10 +22,10 @@ from bench.analysis.front import accuracies_of, choose_axes, front_of, on_front
 from bench.analysis.study import Study, study
 from bench.questions import PaysFrom
 from bench.reading.store import read_run
+from bench.report.sections.ablation import fact_table
 from bench.report.sections.answer import answer_sentences
-from bench.report.sections.arm_facts import fact_table
-from bench.report.sections.equal_budget import budget_table
 from bench.report.sections.findings import pays_from_text
+from bench.report.sections.training import budget_table
 from bench.report.sections.verdicts import interval_text
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"

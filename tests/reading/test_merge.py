@@ -12,7 +12,7 @@ import pytest
 from bench.questions import Prediction, Question
 from bench.reading.merge import merge_runs, rows_of_runs
 from bench.reading.store import StoredRun
-from bench.reading.table import rows_of, times_of
+from bench.reading.table import rows_of
 from bench.spec import MUST_AGREE, Job, Outcome, Plan, Recipe, RequestError, Settings
 from tests.fake_executor import measured, stored_run
 from tests.planning.plans import plan_of
@@ -133,7 +133,7 @@ def test_rounds_that_unstable_cells_got_on_top_are_not_mixed_with_the_next_runs(
     further = [dataclasses.replace(r, repeat=r.repeat + ROUNDS) for r in first.records if r.subject_id == cell and r.metric == "latency"]
     retried = dataclasses.replace(first, records=(*first.records, *further))
     for order in ([retried, second], [second, retried]):
-        found = times_of(merge_runs(order))
+        found = merge_runs(order).times
         assert len(found[cell]) == 3 * ROUNDS
         assert {len(times) for times in found.values()} == {2 * ROUNDS, 3 * ROUNDS}
         by_round: dict[int, set[float]] = {}

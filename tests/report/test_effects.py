@@ -22,9 +22,8 @@ from bench.reading.timings import Timings
 from bench.report.charts.effects import MAX_ROWS, draw_effects, effects_title, largest, shown_effects
 from bench.report.charts.style import GREY, TEAL, figure_style
 from bench.report.console_views import show_run
-from bench.report.sections.ablation import PLACES, effect_blocks
+from bench.report.sections.ablation import PLACES, effect_blocks, fact_table
 from bench.report.sections.answer import answer_sentences
-from bench.report.sections.arm_facts import fact_table
 from bench.report.write import write_report
 from bench.spec import MEASURED, Cell, Outcome, Part, PlannedArm
 from tests.made_jobs import training_record

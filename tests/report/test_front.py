@@ -13,7 +13,7 @@ import pytest
 
 from bench.planning.build import build_plan
 from bench.reading.store import RECORDS
-from bench.reading.table import item_scores_of, training_records
+from bench.reading.table import item_scores_of
 from bench.running.writer import line_of, start_run
 from bench.spec import Job, Outcome, Plan, Recipe, RequestError, Settings
 from tests.fake_executor import measured, stored_run
@@ -163,7 +163,6 @@ def test_item_scores_are_shared_by_the_cells_of_a_training() -> None:
 def test_item_scores_leave_failed_seeds_out() -> None:
     run = stored_run(planned(), trained(lambda job, good: Outcome(status="failed", reason="x") if job.repeat == 1 else good))
     assert {scores.seeds for scores in item_scores_of(run).values()} == {(0, 2, 3, 4)}
-    assert [record.repeat for record in training_records(run, run.plan.cells[0])] == [0, 2, 3, 4]
 
 
 def test_seeds_scored_on_different_items_are_refused() -> None:

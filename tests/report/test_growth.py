@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bench.analysis.crossover import measured_pairs
-from bench.analysis.growth import Growth, growth_of
+from bench.analysis.growth import Growth, growth_of, measured_pairs
 from bench.report.sections.growth import (
     exponent_table,
     measured_crossing_table,

@@ -11,7 +11,7 @@ from bench.analysis.study import Study
 from bench.planning.jobs import missing_jobs
 from bench.report.document import TableBlock
 from bench.report.page import build_document
-from bench.report.sections.search import search_blocks, searched
+from bench.report.sections.training import search_blocks, searched
 from bench.report.tables import Table
 from bench.spec import Outcome, Record
 from tests.fake_executor import recorded

@@ -14,7 +14,7 @@ from bench.report.charts.style import VERMILLION, figure_style
 from bench.report.charts.training_curves import curves_title, draw_training_curves
 from bench.report.document import FigureBlock, TableBlock
 from bench.report.page import build_document
-from bench.report.sections.equal_budget import equal_budget_blocks
+from bench.report.sections.training import equal_budget_blocks
 from bench.spec import Outcome
 from tests.made_jobs import training_record
 from tests.report.conftest import MakeData

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas
 
-from bench.report.sections.pairs import unequal_shapes
+from bench.report.sections.winners import unequal_shapes
 
 COLUMNS = ["model", "seq_len", "width", "params", "params_seq", "match", "size"]
 

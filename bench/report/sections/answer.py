@@ -14,12 +14,11 @@ import pandas
 from bench import catalog, numbers
 from bench.analysis.accuracy import GROUP, Comparison
 from bench.analysis.claims import ANSWERS, UNDECIDED, Verdict
-from bench.analysis.crossover import Crossovers, gating_pairs
 from bench.analysis.effects import QUALITIES, Effect, place_text
 from bench.analysis.frame import FUSED, incomplete, row_values, work_text
 from bench.analysis.front import accuracies_of
-from bench.analysis.growth import PEAK, FlopsGrowth, gate_and_attention
-from bench.analysis.peers import FASTEST_PEER, PeerComparison
+from bench.analysis.growth import PEAK, Crossovers, FlopsGrowth, gate_and_attention, gating_pairs
+from bench.analysis.ratios import FASTEST_PEER, PeerComparison
 from bench.analysis.study import Study
 from bench.analysis.trust import unlike_planned, unlike_sizes
 from bench.questions import MEASURES

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bench import numbers
-from bench.analysis.diff import (
+from bench.analysis.runs import (
     COUNTED_COLUMNS,
     LATENCY_COLUMN,
     NOT_COMPARABLE,

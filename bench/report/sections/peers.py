@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench import numbers
-from bench.analysis.peers import SHIPPED, Mean, PeerComparison, PeerPlace
+from bench.analysis.ratios import SHIPPED, Mean, PeerComparison, PeerPlace
 from bench.analysis.study import Study
 from bench.intervals import Interval
 from bench.report.document import TableBlock
