@@ -403,32 +403,44 @@ def _by_subject(found: Sequence[Verdict]) -> list[Verdict]:
 
 
 def _closed(claim: Claim, evidence: Evidence, share_of: Callable[[Row, Row], float | None], where: str) -> list[Verdict]:
-    """Judge each model of the claim's subject by its closed form at its longest length.
+    """Judge each model of the claim's subject by its closed form at its longest length, in every size that it has there.
 
     `share_of`: of a home (`bench.analysis.growth.quadratic_home`) and its row, the part in n^2; None if unknown.
     """
     homes = evidence.homes
-    longest: dict[str, Row] = {}
-    for row in sorted(evidence.rows, key=lambda row: row["seq_len"]):
+    of_model: dict[str, list[Row]] = {}
+    for row in evidence.rows:
         if row["cell_id"] in homes and is_subject(row, claim.subject) and not WITHOUT_PAIRS.search(str(row["model"])):
-            longest[str(row["model"])] = row
+            of_model.setdefault(str(row["model"]), []).append(row)
     found = []
-    for model, chosen in longest.items():
-        share, n = share_of(homes[chosen["cell_id"]], chosen), int(chosen["seq_len"])
-        if share is None:
+    for model, rows in of_model.items():
+        n = int(max(row["seq_len"] for row in rows))
+        shares = [(share, row) for row in rows if row["seq_len"] == n and (share := share_of(homes[row["cell_id"]], row)) is not None]
+        if not shares:
             continue
+        (least, _), (most, chosen) = min(shares, key=_first), max(shares, key=_first)
+        spread = f"{least:.1%} to {most:.1%}" if f"{least:.1%}" != f"{most:.1%}" else f"{most:.1%}"
         found.append(
             Verdict(
                 claim=claim,
                 about=model,
                 scope=scope_of(chosen),
-                answer=SUPPORTED if share else REFUTED,
-                reason=f"At n = {n} the term in n^2 is {share:.1%} of {where}." if share else f"No term in n^2: {where} are linear in n.",
-                estimates=(_exact_share(share, n),),
-                cells=(chosen["cell_id"],),
+                answer=SUPPORTED if most else REFUTED,
+                reason=f"At n = {n} the term in n^2 is {spread} of {where}." if most else f"No term in n^2: {where} are linear in n.",
+                estimates=_exact_shares(least, most, n) if " to " in spread else (_exact_share(most, n),),
+                cells=tuple(dict.fromkeys(row["cell_id"] for _, row in shares)),
             )
         )
     return found
+
+
+def _first(pair: tuple[float, Row]) -> float:
+    return pair[0]
+
+
+def _exact_shares(least: float, most: float, n: int) -> tuple[Estimate, ...]:
+    """Return the largest and the smallest share of models of several sizes."""
+    return _exact_share(most, n), dataclasses.replace(_exact_share(least, n), name="in the size with the least")
 
 
 def _exact_share(share: float, n: int) -> Estimate:
