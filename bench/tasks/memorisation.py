@@ -7,9 +7,10 @@ the map AA 4, AB 0, BA 0, BB 4 (.: no question):
     answers   .  0  .  4  .  4  .  0
 
 Keys are uniform and independent; each answer stands at its key's last token, so that a causal model can solve the task. There are
-`symbols`^`key_tokens` keys. With `key_tokens` = 1, as in MAD, the token's embedding alone can hold the value, and no token mixing is needed; with more, tokens must be mixed
-before the value is looked up. The map is random, but gives each value to equally many keys: always answering one value, like a guess, is right for
-exactly chance, 1 / `values`. A model without token mixing scores higher: it may learn the most frequent value of each last token.
+`symbols`^`key_tokens` keys. With `key_tokens` = 1, as in MAD, the token's embedding alone can hold the value, and no token mixing is needed; with
+more, tokens must be mixed before the value is looked up. The map is random, but gives each value to equally many keys: always answering one value,
+like a guess, is right for exactly chance, 1 / `values`. A model without token mixing scores higher, as it may learn the most frequent value of each
+last token.
 
 Training and test share the map, and nearly every key of the test items occurs in training: the task asks what the weights hold, not what carries over
 to new keys. The test items, lists of keys, never occur in training.
