@@ -48,7 +48,9 @@ def info(choice: TaskChoice) -> TaskInfo:
         reads=Sequences(
             vocab_size=symbols + positions,
             multiple=2,
-            min_tokens=fewest_tokens(choice, lambda n: symbols ** (n // 2), multiple=2, at_most=min(longest, 128), raise_option="symbols"),
+            min_tokens=fewest_tokens(
+                choice, lambda n: symbols ** (n // 2), multiple=2, at_most=min(longest, 128), raise_option="symbols or positions"
+            ),
             max_tokens=longest,
             longer_with="a higher option positions, at least half of the tokens",
         ),

@@ -43,7 +43,7 @@ def info(choice: TaskChoice) -> TaskInfo:
         reads=Sequences(
             vocab_size=2 * symbols + 1,
             multiple=multiple,
-            min_tokens=fewest_tokens(choice, num_different, multiple=multiple, at_most=longest, raise_option="symbols"),
+            min_tokens=fewest_tokens(choice, num_different, multiple=multiple, at_most=longest, raise_option="symbols or key_tokens"),
             max_tokens=longest,
             longer_with="higher options symbols or key_tokens",
         ),

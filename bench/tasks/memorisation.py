@@ -57,7 +57,7 @@ def info(choice: TaskChoice) -> TaskInfo:
             vocab_size=choice.options["symbols"],
             multiple=key_tokens,
             min_tokens=fewest_tokens(
-                choice, lambda n: num_keys ** (n // key_tokens), multiple=key_tokens, at_most=128, raise_option="symbols"
+                choice, lambda n: num_keys ** (n // key_tokens), multiple=key_tokens, at_most=128, raise_option="symbols or key_tokens"
             ),
         ),
         num_classes=values,

@@ -50,7 +50,7 @@ def info(choice: TaskChoice) -> TaskInfo:
         after="Gu and Dao, arXiv 2312.00752, and Poli et al., arXiv 2403.17844",
         reads=Sequences(
             vocab_size=symbols + 2,
-            min_tokens=fewest_tokens(choice, num_different, multiple=1, at_most=2 * copied + 128, raise_option="copied"),
+            min_tokens=fewest_tokens(choice, num_different, multiple=1, at_most=2 * copied + 128, raise_option="symbols or copied"),
         ),
         num_classes=symbols,
     )
