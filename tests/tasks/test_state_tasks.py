@@ -44,7 +44,7 @@ def noisy(tokens: Iterator[int]) -> Iterator[int]:
     return recall(tokens, values=16, keys=64, num_tokens=N)
 
 
-def fuzzy(tokens: Iterator[int], key_tokens: int = 2, value_tokens: int = 2, num_tokens: int = N) -> Iterator[int]:
+def fuzzy(tokens: Iterator[int], key_tokens: int = 2, value_tokens: int = 2) -> Iterator[int]:
     """Keys and values are told apart by their ids; what is left of an answer is written down."""
     bound: dict[tuple[int, ...], list[int]] = {}
     key: list[int] = []
@@ -55,7 +55,7 @@ def fuzzy(tokens: Iterator[int], key_tokens: int = 2, value_tokens: int = 2, num
             key = key if len(bound[tuple(key)]) < value_tokens else []
         elif token < 32:
             key.append(token)
-            if place >= num_tokens // 2 and len(key) == key_tokens:
+            if place >= N // 2 and len(key) == key_tokens:
                 left, key = list(bound[tuple(key)]), []
         yield left.pop(0) if left else IGNORED
 
@@ -100,10 +100,10 @@ def items_of(split: Split) -> Iterator[tuple[list[int], list[int]]]:
 def test_a_reader_of_one_token_after_another_gives_every_answer_and_only_where_asked(task: str) -> None:
     for tokens, answers in items_of(train_of(task)):
         unread = iter(tokens)
-        for place, found in enumerate(READERS[task](unread)):
+        for place, (found, answer) in enumerate(zip(READERS[task](unread), answers, strict=True)):
             # no answer depends on a later token
             assert operator.length_hint(unread) == N - place - 1
-            assert found == answers[place]
+            assert found == answer
 
 
 @pytest.mark.parametrize("num_tokens", [64, 128, 256, 512])
@@ -156,7 +156,7 @@ def test_the_power_moves_queries_away_from_the_pairs() -> None:
 
 
 def test_every_key_is_asked_for_once_in_any_order() -> None:
-    orders = Counter()
+    orders: Counter[int] = Counter()
     for tokens, answers in items_of(train_of("multi_query_recall")):
         keys, queries = tokens[0:16:2], [token for token, answer in zip(tokens, answers, strict=True) if answer != IGNORED]
         assert sorted(keys) == sorted(queries)
@@ -208,7 +208,8 @@ def test_every_position_is_asked_for_once_and_a_shorter_sequence_knows_the_same_
 
 @pytest.mark.parametrize(("key_tokens", "symbols"), [(1, 64), (2, 16), (3, 6)])
 def test_one_map_gives_every_answer_of_training_and_test_at_every_length(key_tokens: int, symbols: int) -> None:
-    task, known = f"memorisation+key_tokens={key_tokens}+symbols={symbols}+values=8", {}
+    task = f"memorisation+key_tokens={key_tokens}+symbols={symbols}+values=8"
+    known: dict[tuple[int, ...], int] = {}
     for num_tokens in (24, 60):
         splits = load_splits(task + ITEMS, num_tokens=num_tokens)
         for split in (splits.train, splits.test):
