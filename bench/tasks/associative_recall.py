@@ -17,22 +17,16 @@ Options: `items` and `test_items`, numbers of items to draw; `seed`, which selec
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from bench.tasks import IGNORED, Place, Split, Splits
-from bench.tasks._info import TOKEN_CLASS, Sequences, TaskChoice, TaskInfo
-from bench.tasks.readers.generate import ITEMS_OPTIONS, SOLVED_AT, drawn, fewest_tokens, generate_splits, smallest_id_type
+from bench.tasks import Place, Split, Splits
+from bench.tasks._info import Sequences, TaskChoice, TaskInfo
+from bench.tasks.readers.generate import ITEMS_OPTIONS, draw_distinct, fewest_tokens, generate_splits, generated_info, smallest_id_type
+from bench.tasks.readers.recall import KEYS, VALUES, bind_and_ask, num_bindings
 from models.layers.options import Option
 
 QUERIES_PER_KEY = 2
-MAX_SYMBOLS = 4096
-"""Largest number of keys or values.
-
-With more, the shuffled keys of all items would not fit in memory.
-"""
-OPTIONS = (*ITEMS_OPTIONS, Option("keys", 64, low=1, high=MAX_SYMBOLS), Option("values", 16, low=2, high=MAX_SYMBOLS))
+OPTIONS: tuple[Option, ...] = (*ITEMS_OPTIONS, KEYS, VALUES)
 
 
 def info(choice: TaskChoice) -> TaskInfo:
@@ -40,15 +34,13 @@ def info(choice: TaskChoice) -> TaskInfo:
     longest = 4 * keys
 
     def num_different(num_tokens: int) -> int:
-        """Count the first halves: distinct keys, in order, with any values."""
-        num_values: int = values ** (num_tokens // 4)
-        return math.perm(keys, num_tokens // 4) * num_values
+        return num_bindings(num_tokens // 4, keys=keys, values=values)
 
     shortest = fewest_tokens(choice, num_different, multiple=4, at_most=longest, raise_option="keys")
-    return TaskInfo(
-        name="associative_recall",
+    return generated_info(
+        choice,
         summary="key and value pairs, then keys, each answered with its value",
-        source="generated, the same at every call; after Arora et al., arXiv 2312.04927",
+        after="Arora et al., arXiv 2312.04927",
         reads=Sequences(
             vocab_size=keys + values,
             multiple=4,
@@ -56,12 +48,7 @@ def info(choice: TaskChoice) -> TaskInfo:
             max_tokens=longest,
             longer_with="a higher option keys, at least a quarter of the tokens",
         ),
-        answers=TOKEN_CLASS,
         num_classes=values,
-        chance=1 / values,
-        num_train=choice.options["items"],
-        num_test=choice.options["test_items"],
-        solved_at=SOLVED_AT,
     )
 
 
@@ -70,16 +57,15 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
     keys, values, pairs = choice.options["keys"], choice.options["values"], num_tokens // 4
 
     def draw(generator: np.random.Generator, num_items: int) -> Split:
-        shuffled = generator.permuted(np.tile(np.arange(keys, dtype=np.int16), (num_items, 1)), axis=1)
-        bound_keys = shuffled[:, :pairs] + values
+        bound_keys = values + draw_distinct(generator, num_items, pairs, below=keys)
         bound_values = generator.integers(values, size=(num_items, pairs))
-        asked = generator.permuted(np.tile(np.arange(pairs), (num_items, QUERIES_PER_KEY)), axis=1)
-        inputs = np.empty((num_items, num_tokens), dtype=smallest_id_type(keys + values))
-        inputs[:, 0 : 2 * pairs : 2] = bound_keys
-        inputs[:, 1 : 2 * pairs : 2] = bound_values
-        inputs[:, 2 * pairs :] = np.take_along_axis(bound_keys, asked, axis=1)
-        targets = np.full((num_items, num_tokens), IGNORED, dtype=np.int64)
-        targets[:, 2 * pairs :] = np.take_along_axis(bound_values, asked, axis=1)
-        return drawn(inputs, targets)
+        return bind_and_ask(
+            np.zeros((num_items, num_tokens), dtype=smallest_id_type(keys + values)),
+            keys=bound_keys[..., None],
+            values=bound_values[..., None],
+            pairs_at=2 * np.arange(pairs),
+            asked=generator.permuted(np.tile(np.arange(pairs), (num_items, QUERIES_PER_KEY)), axis=1),
+            queries_at=np.arange(2 * pairs, num_tokens),
+        )
 
     return generate_splits(choice, num_tokens=num_tokens, draw=draw)

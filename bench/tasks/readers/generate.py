@@ -48,6 +48,28 @@ def drawn(inputs: Array, targets: Array, lengths: Array | None = None) -> Split:
     )
 
 
+def generated_info(
+    choice: TaskChoice, *, summary: str, reads: Sequences, num_classes: int, after: str = "", generation: Generation | None = None
+) -> TaskInfo:
+    """Return the facts of a generated task with equally likely classes at some tokens.
+
+    `after`: the paper that describes the task.
+    """
+    return TaskInfo(
+        name=choice.name,
+        summary=summary,
+        source=f"generated, the same at every call{f'; after {after}' if after else ''}",
+        reads=reads,
+        answers=TOKEN_CLASS,
+        num_classes=num_classes,
+        chance=1 / num_classes,
+        num_train=choice.options["items"],
+        num_test=choice.options["test_items"],
+        solved_at=SOLVED_AT,
+        generation=generation,
+    )
+
+
 def fewest_tokens(choice: TaskChoice, num_different: Callable[[int], int], *, multiple: int, at_most: int, raise_option: str) -> int:
     """Return the fewest tokens with enough different items for disjoint splits.
 
@@ -74,9 +96,9 @@ def generate_splits(choice: TaskChoice, *, num_tokens: int, draw: Draw, draw_lea
 
     Raises RequestError if there are too few different items.
     """
-    test = draw(_generator(choice, num_tokens, TEST_STREAM), choice.options["test_items"])
+    test = draw(stream_of(choice, num_tokens, TEST_STREAM), choice.options["test_items"])
     test_items = {item.tobytes() for item in test.inputs.numpy()}
-    train = _draw_train(choice, draw_learned or draw, _generator(choice, num_tokens, TRAIN_STREAM), test_items)
+    train = _draw_train(choice, draw_learned or draw, stream_of(choice, num_tokens, TRAIN_STREAM), test_items)
     return Splits(train=train, test=test)
 
 
@@ -90,7 +112,14 @@ def smallest_id_type(vocab_size: int) -> type[np.uint8] | type[np.int16] | type[
     return np.int16 if vocab_size <= 2**15 else np.int32
 
 
-def _generator(choice: TaskChoice, num_tokens: int, stream: int) -> np.random.Generator:
+def draw_distinct(generator: np.random.Generator, num_items: int, num: int, *, below: int) -> Array:
+    """Draw `num` different numbers below `below` for each item, in random order: `(num_items, num)` int64."""
+    numbers = np.arange(below, dtype=smallest_id_type(below))
+    return generator.permuted(np.tile(numbers, (num_items, 1)), axis=1)[:, :num].astype(np.int64)
+
+
+def stream_of(choice: TaskChoice, num_tokens: int, stream: int) -> np.random.Generator:
+    """Return a generator that depends only on the task's name, the number of tokens, the stream and the option `seed`."""
     seed = choice.options["seed"]
     return np.random.default_rng((zlib.crc32(choice.name.encode()), num_tokens, stream, *((seed,) if seed else ())))
 
@@ -135,18 +164,12 @@ def recollection_info(choice: TaskChoice, *, description: str) -> TaskInfo:
             f"option learn_up_to of task {choice.name} needs {needed}", f"write {choice.name}+{needed}+learn_up_to={learn_up_to}"
         )
     shortest = fewest_tokens(choice, lambda n: symbols ** (n // 2), multiple=2, at_most=128, raise_option="symbols")
-    return TaskInfo(
-        name=choice.name,
+    return generated_info(
+        choice,
         summary=f"{description} in the second half, token by token" if is_shifted else f"{description} in the blank second half",
-        source="generated, the same at every call",
         # training items must not be longer than test items
         reads=Sequences(vocab_size=_vocab_size(choice), multiple=2, min_tokens=max(shortest, 2 * learn_up_to)),
-        answers=TOKEN_CLASS,
         num_classes=symbols,
-        chance=1 / symbols,
-        num_train=choice.options["items"],
-        num_test=choice.options["test_items"],
-        solved_at=SOLVED_AT,
         generation=Generation(start=symbols + 1, blank=symbols) if is_shifted else None,
     )
 
