@@ -56,4 +56,5 @@ def decode_picture(record: Record) -> Picture | None:
     if not stored:
         return None
     pixels = np.array(record.outcome.samples["picture"]).astype(np.uint8).reshape(stored["shape"])
-    return Picture(pixels=pixels, grid=tuple(stored["grid"]), patch_side=stored["patch_side"])
+    grid = stored["grid"]  # of a square it was one number at first
+    return Picture(pixels=pixels, grid=(grid, grid) if isinstance(grid, int) else tuple(grid), patch_side=stored["patch_side"])
