@@ -187,7 +187,12 @@ def test_the_picture_is_cut_to_the_shape_that_the_model_reads(
 
     drawn: list[tuple[int, ...]] = []
     real = predictions.draw_predictions
-    monkeypatch.setattr(predictions, "draw_predictions", lambda name, image, panels: drawn.append(image.shape) or real(name, image, panels))
+
+    def draw(name: str, image: Any, panels: Any) -> Any:
+        drawn.append(image.shape)
+        return real(name, image, panels)
+
+    monkeypatch.setattr(predictions, "draw_predictions", draw)
     task = f"{made_task(tmp_path / 'images').removesuffix('+side=8')}+height=4+width=12"
     trained_run(tmp_path / "run", task, models="gmlp", seq="4", recipe=Recipe(epochs=1, batch_size=4))
     predicted(capsys, tmp_path / "run", photo, "--out", tmp_path / "pictures")

@@ -140,7 +140,7 @@ def read_image(path: Path, of: str = "") -> Image:
             image: Image.Image = ImageOps.exif_transpose(stored)
     except (*READ_ERRORS, SyntaxError, Image.DecompressionBombError) as error:  # Pillow raises SyntaxError for a damaged PNG
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-        hints = {FileNotFoundError: "name a file that is there", IsADirectoryError: "name the images in it"}
+        hints: dict[type[BaseException], str] = {FileNotFoundError: "name a file that is there", IsADirectoryError: "name the images in it"}
         hint = hints.get(type(error), f"remove it, or replace it with {'a smaller' if 'exceeds limit' in reason else 'an intact'} copy")
         raise RequestError(f"{of}{path} cannot be read as an image: {reason}", hint) from error
     if image.mode in ("I", "F"):
