@@ -176,6 +176,8 @@ def test_equal_sizes_are_not_called_unlike() -> None:
     assert unlike_sizes([row("vit", "vit", 1000, match="flops"), row("mine", "python", 3000, match="flops", budget_error=0.01)]) == ()
     assert unlike_sizes([row("vit", "vit", 1000, match="flops"), row("mine", "python", 3000, match="flops", budget_error=0.5)])
     assert size_note(unlike_sizes([row("one", "python", 1000), row("two", "python", 955)])) == "two has 4.5 % fewer parameters than one"
+    assert size_note(unlike_sizes([vit, row("timm:resnet18", "timm", 112_000)])) == "timm:resnet18 has 112 times the parameters of ViT"
+    assert unlike_sizes([vit, row("timm:resnet18", "timm", 112_000, match="none")]) == ()
     lengths = [vit, row("mine", "python", 800), {**vit, "seq_len": 65}, row("mine", "python", 700, seq_len=65)]
     assert size_note(unlike_sizes(lengths)) == "mine has 20 to 30 % fewer parameters than ViT"
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 from bench.cli import main
 from bench.measure.weights import build_trained, files_of, read_trained
-from bench.spec import Plan
+from bench.spec import Plan, Recipe
 from models.layers.patches import cut_patches
 from tests.trained_run import made_task, trained_run
 
@@ -180,6 +180,25 @@ def test_the_veil_is_as_dense_as_the_map() -> None:
     assert [text.get_text() for text in bars.texts] == ["90.0%", "10.0%"]
 
 
+def test_the_picture_is_cut_to_the_shape_that_the_model_reads(
+    photo: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from bench.report.charts import predictions
+
+    drawn: list[tuple[int, ...]] = []
+    real = predictions.draw_predictions
+
+    def draw(name: str, image: Any, panels: Any) -> Any:
+        drawn.append(image.shape)
+        return real(name, image, panels)
+
+    monkeypatch.setattr(predictions, "draw_predictions", draw)
+    task = f"{made_task(tmp_path / 'images').removesuffix('+side=8')}+height=4+width=12"
+    trained_run(tmp_path / "run", task, models="gmlp", seq="4", recipe=Recipe(epochs=1, batch_size=4))
+    predicted(capsys, tmp_path / "run", photo, "--out", tmp_path / "pictures")
+    assert drawn == [(160, 480, 3)]
+
+
 @pytest.mark.slow
 def test_a_plan_that_keeps_weights_keeps_them_where_it_is_run(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, photo: Path
@@ -199,7 +218,8 @@ def test_a_plan_that_keeps_weights_keeps_them_where_it_is_run(
 
 REFUSED = {
     "no run": ("nowhere PHOTO", "no run folder at", "name a folder in results/"),
-    "no image": ("RUN none.png", "none.png cannot be read as an image: [Errno 2]", "intact copy"),
+    "no image": ("RUN none.png", "none.png cannot be read as an image: No such file", "a file that is there"),
+    "a folder": ("RUN RUN", "cannot be read as an image: Is a directory", "the images in it"),
     "not an image": ("RUN RUN/plan.json", "plan.json cannot be read as an image", "intact copy"),
     "unknown model": ("RUN PHOTO --model vti", "holds no weights of vti, only of gmlp, vit", "--model gmlp"),
     "unknown seed": ("RUN PHOTO --seed 9", "holds no weights of seed 9, only of 0, 1", "--seed 0"),

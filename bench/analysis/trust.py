@@ -18,8 +18,9 @@ from bench.analysis.frame import incomplete
 from bench.intervals import drifts
 from bench.measure.allocator import FAULT_S
 from bench.measure.hosts import AT_END, AT_START, COPY_BYTES, UNKNOWN, ceilings, changed_ceilings, furthest_apart, is_known
+from bench.peers.names import PUBLISHERS
 from bench.reading.timings import Timings
-from bench.spec import MS_PER_S, Plan
+from bench.spec import MS_PER_S, NO_MATCH, Plan
 
 MAX_BUSY_CORES = 0.5
 """Other work, in cores, above which it competes with the run."""
@@ -414,7 +415,7 @@ def _quick(rows: pd.DataFrame) -> Iterator[Concern]:
 
 @dataclass(frozen=True, kw_only=True)
 class UnlikeSize:
-    """A user's own model beside others.
+    """A user's own model, or a published convolutional network, beside others.
 
     `others`: labels of the models that it is compared with.
     `ratios`: its parameters over theirs, at each length and budget where they differ.
@@ -426,10 +427,10 @@ class UnlikeSize:
 
 
 def unlike_sizes(rows: Iterable[Mapping[str, Any]]) -> tuple[UnlikeSize, ...]:
-    """Return a user's own models that differ from the others in size.
+    """Return a user's own models and published convolutional networks that differ from the others in size.
 
     `rows`: with `label`, `model`, `family`, `params`, `budget_error`, and with `seq_len`, `budget` and `match`, in which compared rows agree. The
-    others are models of this program; without any, the first of the user's own. Parameters may differ where FLOPs are matched.
+    others are models of this program; without any, the first of the rest. Parameters may differ where FLOPs are matched.
     """
     groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -449,7 +450,8 @@ def unlike_sizes(rows: Iterable[Mapping[str, Any]]) -> tuple[UnlikeSize, ...]:
 
 
 def _is_own(row: Mapping[str, Any]) -> bool:
-    return row["family"] == OWN_FAMILY and not str(row["model"]).startswith(PEERS)
+    is_beside = row["family"] in PUBLISHERS and row["match"] != NO_MATCH
+    return is_beside or (row["family"] == OWN_FAMILY and not str(row["model"]).startswith(PEERS))
 
 
 def _has_equal_flops(row: Mapping[str, Any]) -> bool:

@@ -22,7 +22,7 @@ NUM_SHOWN = 5
 """Classes that are shown of each prediction."""
 PICTURES = "predictions"
 PICTURE_SIDE = 480
-"""Pixels per side of the drawn image."""
+"""Pixels along the longer side of the drawn image."""
 
 
 @children_end()
@@ -105,8 +105,9 @@ def _write_pictures(images: Sequence[Path], found: Mapping[str, Sequence[Predict
                 Panel(label=label, classes=predictions[place].best(NUM_SHOWN), map=predictions[place].map)
                 for label, predictions in found.items()
             ]
-            square = np.asarray(ImageOps.fit(read_image(path), (PICTURE_SIDE, PICTURE_SIDE)))
-            draw_predictions(path.name, square, panels).savefig(target, format="png")
+            height, width = next(iter(found.values()))[place].size
+            sides = (PICTURE_SIDE * width // max(height, width), PICTURE_SIDE * height // max(height, width))
+            draw_predictions(path.name, np.asarray(ImageOps.fit(read_image(path), sides)), panels).savefig(target, format="png")
             written.append(target)
     return written
 

@@ -113,7 +113,8 @@ def measure(plan: Plan, options: Options) -> None:
     if (traces := measured.folder / "traces").is_dir():
         console.say(f"traces: {traces}; open them at ui.perfetto.dev")
     if (weights := measured.folder / WEIGHTS).is_dir():
-        console.say(f"weights: {weights}; try: bench predict {shlex.quote(str(measured.folder))} IMAGE")
+        usage = "bench predict {} IMAGE" if _reads_images(plan) else "bench run ... --recipe init={}"
+        console.say(f"weights: {weights}; try: {usage.format(shlex.quote(str(measured.folder)))}")
     _say_notes(measured.study.concerns, measured.folder)
     if not options.json:
         console_views.show_answer(measured.study)
@@ -123,6 +124,12 @@ def measure(plan: Plan, options: Options) -> None:
         raise typer.Exit(EXIT_TIME_IS_UP)
     if measured.num_failed:
         raise typer.Exit(EXIT_FAILED)
+
+
+def _reads_images(plan: Plan) -> bool:
+    from bench.tasks._info import Images, info_of
+
+    return any(isinstance(info_of(task).reads, Images) for task in {planned.cell.workload.task for planned in plan.cells} if task)
 
 
 def carry_out(plan: Plan, options: Options, show_progress: ShowsProgress, say: Say) -> Measured:

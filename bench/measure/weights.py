@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import pickle
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,7 +30,6 @@ NESTED = ("model", "state_dict")
 """Keys below which other programs keep the tensors of a model."""
 COUNTER = "num_batches_tracked"
 """A number of batch normalisation that older files lack, and that changes no answer."""
-READ_ERRORS = (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,16 +210,21 @@ def _fitting(own: Tensors, path: Path, model: ModelSpec, recipe: Recipe) -> Tens
             there, here = (" x ".join(map(str, tensors[name].shape)) for tensors in (theirs, own))
             raise RequestError(
                 f"{named}: {name} is {there} there and {here} in {model.name}; weights of another length or size cannot be taken over",
-                _sizes_of(path),
+                _sizes_of(path, model),
             )
     return {name: theirs[name] for name in own if name in theirs and name not in fresh}
 
 
-def _sizes_of(path: Path) -> str:
-    """Say at which length and sizes a file fits; another library's says nothing of them."""
+def _sizes_of(path: Path, model: ModelSpec) -> str:
+    """Say at which length and sizes a file fits, or which items; another library's says nothing of them."""
     cell = next(iter(cells_to_begin(str(path))), None)
     if cell is None:
         return "train at the length and size of that file (`seq`, `width`, `depth`, `heads`, `ffn_width`)"
+    there, here = cell.model.interface, model.interface
+    if (missing := there.vocab_size - here.vocab_size) > 0:
+        return f"those weights read {there.vocab_size} ids: add +spare_ids={missing} to `task`, if it reads the same texts"
+    if cell.model.shape == model.shape and there.patch_dim != here.patch_dim:
+        return f"name a task of items of {there.patch_dim} numbers, like {cell.workload.task}"
     sizes = to_json(cell.model.shape)
     seq_len = sizes.pop("seq_len")
     own = [] if cell.model.family in OUTSIDE else [f"`{name}={value}`" for name, value in sizes.items()]
@@ -242,7 +245,9 @@ def _read(path: Path) -> dict[str, Any]:
         if path.suffix == ".safetensors":
             return dict(_safetensors(path))
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except READ_ERRORS as error:
+    except RequestError:
+        raise
+    except Exception as error:  # of foreign bytes the unpickler raises anything
         reason = getattr(error, "strerror", "") or "it is damaged, or holds more than tensors"
         raise RequestError(f"{path} cannot be read as weights: {reason}", "name an intact file of tensors by name") from error
     if not isinstance(content, Mapping):

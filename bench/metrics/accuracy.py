@@ -88,7 +88,7 @@ def measure(job: Job) -> Measurement:
     assert result.test is not None
     mixing, matrices = encode_mixing(layout, {"start": start, "trained": mixing_of(model, data, layout)}) if is_first else ({}, {})
     fit = encode_fit(fit_of(model, data, curve)) if is_first and curve else {}
-    picture, pixels = encode_picture(picture_of(data)) if is_first else ({}, {})
+    picture, pixels = encode_picture(picture_of(data, job.cell.model.interface.rows)) if is_first else ({}, {})
     values = {
         **_scores(result.test, ""),
         **_scores(result.train, "train_"),

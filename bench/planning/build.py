@@ -153,6 +153,8 @@ def _hint(first: Skipped) -> str:
     if first.reason.endswith(HAS_SIZE):
         name, value, *_ = first.reason.rpartition("; ")[2].removeprefix("--").split()
         return f"try `{name}={value}`"
+    if "at every width" in first.reason:
+        return "leave `params` out and give a `width`, such as `width=64`"
     return "try larger `params` or shorter `seq`, or another width or number of heads"
 
 

@@ -16,10 +16,11 @@ from bench.tasks import IGNORED
 from bench.training.curve_fits import Fit
 from bench.training.data import TrainingData
 from bench.training.pictures import Picture, shrinkage
-from bench.training.reading import PIXEL_SCALE, Batch, image_size
+from bench.training.reading import PIXEL_SCALE, Batch
 from bench.training.weight_maps import ALIGNMENT, POSITIONS, LayerMixing, TokenLayout, average_blocks, reduce_layer
 from models.layers.embedding import Embedding
 from models.layers.patches import fold_patches
+from models.layers.shape import image_grid
 
 MAX_ITEMS = 64
 MAX_TOKENS = 16_384
@@ -124,20 +125,22 @@ def fit_of(model: nn.Module, data: TrainingData, curve: Callable[[NDArray[Any]],
     )
 
 
-def picture_of(data: TrainingData) -> Picture | None:
-    """Return the first test image as it was before normalising, or stretched to 0..255 if that is unknown; None if items are no images."""
+def picture_of(data: TrainingData, rows: int = 0) -> Picture | None:
+    """Return the first test image as it was before normalising, or stretched to 0..255 if that is unknown; None if items are no images.
+
+    `rows`: of patches, as in `Interface`.
+    """
     reader = data.reader
     if reader.patch_side is None:
         return None
-    channels, side = image_size(data.test.inputs, reader.patch_side)
     patches = reader.read(data.test.select(torch.zeros(1, dtype=torch.int64))).data
-    image = fold_patches(patches.float(), channels, reader.patch_side)
+    image = fold_patches(patches.float(), patches.shape[2] // reader.patch_side**2, reader.patch_side, rows)
     if reader.mean is None or reader.spread is None:
         image = (image - image.min()) / (image.max() - image.min()).clamp(min=1e-9)
     else:
         image = image * reader.spread[:, None, None] + reader.mean[:, None, None]
-    pixels = F.avg_pool2d(image, shrinkage(side, reader.patch_side))[0].mul(PIXEL_SCALE).round().clamp(0, PIXEL_SCALE)
-    return Picture(pixels=pixels.to(torch.uint8).cpu().numpy(), grid=side // reader.patch_side, patch_side=reader.patch_side)
+    pixels = F.avg_pool2d(image, shrinkage(max(image.shape[2:]), reader.patch_side))[0].mul(PIXEL_SCALE).round().clamp(0, PIXEL_SCALE)
+    return Picture(pixels=pixels.to(torch.uint8).cpu().numpy(), grid=image_grid(patches.shape[1], rows), patch_side=reader.patch_side)
 
 
 def _device_of(model: nn.Module) -> torch.device:

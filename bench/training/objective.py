@@ -22,7 +22,7 @@ class Scores:
     `value`: accuracy, or for values the share of variance explained (R2); higher is better. It selects the best epoch.
     `items`: each item's own score, `(items,)` float on the CPU: 1 or 0 for a class, the share of right answers for token classes, minus the mean
     squared error for values.
-    `top`: `top[k - 1]` is the accuracy if the k likeliest classes count (all, if there are fewer); empty for values.
+    `top`: `top[k - 1]` is the accuracy if the k likeliest classes count, for k up to `MAX_TOP` but not all classes; empty for values.
     `finite`: whether every answer is finite.
     `exact`: share of items with every answer right; None unless answers are token classes.
     `loss`: mean over all answers, as `loss` without label smoothing: cross-entropy in nats, or squared error; None unless all are finite.
@@ -85,7 +85,7 @@ def judge(answers: str, outputs: Tensor, targets: Tensor) -> Scores:
     if not is_sequence:
         outputs, targets = outputs[:, None], targets[:, None]
     asked = targets != IGNORED
-    num_ranks = min(MAX_TOP, outputs.shape[-1])
+    num_ranks = max(1, min(MAX_TOP, outputs.shape[-1] - 1))
     ranked_right = (outputs.topk(num_ranks).indices == targets[..., None]) & asked[..., None]
     # (items, ranks): share of an item's answers that are right within the first ranks
     shares = ranked_right.cumsum(dim=-1).sum(dim=1).double() / asked.sum(dim=1, keepdim=True)
@@ -93,7 +93,7 @@ def judge(answers: str, outputs: Tensor, targets: Tensor) -> Scores:
     return Scores(
         value=top[0],
         items=shares[:, 0].cpu(),
-        top=tuple(top + top[-1:] * (MAX_TOP - num_ranks)),
+        top=tuple(top),
         finite=finite,
         exact=_exact(shares[:, 0]) if is_sequence else None,
         # in double precision, because there may be millions of tokens

@@ -14,27 +14,27 @@ from numpy.typing import NDArray
 from bench.spec import Record
 
 MAX_SIDE = 64
-"""Most pixels per side of a stored image; a larger one is averaged over squares that divide a patch."""
+"""Most pixels along a side of a stored image; a larger one is averaged over squares that divide a patch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
     """An image that a model reads as patches.
 
-    `pixels`: `(channels, side, side)`, 0..255.
-    `grid`: patches per side.
+    `pixels`: `(channels, height, width)`, 0..255.
+    `grid`: rows and columns of patches.
     `patch_side`: pixels per side of a patch, before averaging.
     """
 
     pixels: NDArray[np.uint8]
-    grid: int
+    grid: tuple[int, int]
     patch_side: int
 
     @property
     def patches(self) -> NDArray[np.uint8]:
-        """All patches in the order of the tokens, `(grid^2, channels, side / grid, side / grid)`."""
-        rows = (part for row in np.split(self.pixels, self.grid, axis=1) for part in np.split(row, self.grid, axis=2))
-        return np.stack(list(rows))
+        """All patches in the order of the tokens, `(rows x columns, channels, side, side)`."""
+        rows, columns = self.grid
+        return np.stack([patch for row in np.split(self.pixels, rows, axis=1) for patch in np.split(row, columns, axis=2)])
 
 
 def shrinkage(side: int, patch_side: int) -> int:
@@ -46,7 +46,7 @@ def encode_picture(picture: Picture | None) -> tuple[dict[str, Any], dict[str, l
     """Convert a picture to (values, samples) of a record; both empty without one."""
     if picture is None:
         return {}, {}
-    facts = {"shape": list(picture.pixels.shape), "grid": picture.grid, "patch_side": picture.patch_side}
+    facts = {"shape": list(picture.pixels.shape), "grid": list(picture.grid), "patch_side": picture.patch_side}
     return {"picture": facts}, {"picture": [float(pixel) for pixel in picture.pixels.ravel()]}
 
 
@@ -56,4 +56,5 @@ def decode_picture(record: Record) -> Picture | None:
     if not stored:
         return None
     pixels = np.array(record.outcome.samples["picture"]).astype(np.uint8).reshape(stored["shape"])
-    return Picture(pixels=pixels, grid=stored["grid"], patch_side=stored["patch_side"])
+    grid = stored["grid"]  # of a square it was one number at first
+    return Picture(pixels=pixels, grid=(grid, grid) if isinstance(grid, int) else tuple(grid), patch_side=stored["patch_side"])

@@ -26,12 +26,14 @@ class Prediction:
     """A model's answer to one image.
 
     `probabilities`: of all classes, `(classes,)`.
+    `size`: (height, width) in pixels of the image as the model read it.
     `map`: how much each patch is mixed in by the last mixer of the whole sequence, `(rows, columns)`, the largest 1: the row of the class token, or
         the mean over rows where there is none; of absolute weights, mean over heads. None for a model whose mixers have no weights to show.
     """
 
     trained: Trained
     probabilities: NDArray[np.float64]
+    size: tuple[int, int]
     map: NDArray[np.float64] | None
 
     def best(self, num: int) -> list[tuple[str, float]]:
@@ -61,6 +63,7 @@ def predict(path: Path, images: Sequence[Path]) -> list[Prediction]:
             Prediction(
                 trained=trained,
                 probabilities=answers[0].double().softmax(dim=0).numpy(),
+                size=(height, width),
                 map=_map_of(list(matrices.values())[-1], image_grid(num_tokens, spec.interface.rows)) if matrices else None,
             )
         )

@@ -20,11 +20,10 @@ def cut_patches(images: Tensor, side: int) -> Tensor:
     return grid.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
 
 
-def fold_patches(patches: Tensor, channels: int, side: int) -> Tensor:
+def fold_patches(patches: Tensor, channels: int, side: int, rows: int = 0) -> Tensor:
     """Invert `cut_patches`.
 
-    The grid is a square if the number of patches is a perfect square, otherwise a single row (`image_grid`).
+    Without `rows` the grid is a square if the number of patches is a perfect square, otherwise a single row (`image_grid`).
     """
-    rows, columns = image_grid(patches.shape[1])
-    grid = patches.unflatten(2, (channels, side, side)).unflatten(1, (rows, columns))
+    grid = patches.unflatten(2, (channels, side, side)).unflatten(1, image_grid(patches.shape[1], rows))
     return grid.permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3)

@@ -220,6 +220,7 @@ REFUSED: dict[str, tuple[Callable[[Path], str], dict[str, str], str, str]] = {
     ),
     "options": (gmlp_in, {"models": "gmlp+gating=identity"}, "is not of gmlp+gating=identity: it ", "same model"),
     "no weights": (lambda run: str(run / "plan.json"), {}, "cannot be read as weights", "intact file"),
+    "no file of weights": (lambda run: str(run / "run.csv"), {}, "cannot be read as weights", "intact file"),
     "another digest": (lambda run: f"{run},init_sha256=0123456789ab", {}, "not 0123456789ab as planned", "restore it"),
 }
 
@@ -227,11 +228,26 @@ REFUSED: dict[str, tuple[Callable[[Path], str], dict[str, str], str, str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_weights_that_do_not_fit_are_refused_in_one_line(name: str, made: Made, task: str) -> None:
     init, flags, problem, hint = REFUSED[name]
+    (made[0] / "run.csv").write_text("text,label\nmany actors,neg\n")
     with pytest.raises(RequestError) as refused:
         begun(init(made[0]), task, **flags)
     assert problem in str(refused.value)
     assert hint in refused.value.hint
     assert "\n" not in str(refused.value)
+
+
+def test_weights_of_other_items_are_refused_with_the_items_that_fit(made: Made, task: str, tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="cannot be taken over") as refused:
+        begun(made[0], "digits", models="vit")
+    assert refused.value.hint == f"name a task of items of 48 numbers, like {task}"
+    texts = tmp_path / "texts.csv"
+    texts.write_text("text,label\n" + "".join(f"words of {label} {place},{label}\n" for place in range(10) for label in "ab"))
+    flags = {"models": "gmlp+pool=mean", "seq": "8"}
+    trained_run(tmp_path / "run", f"masked_token:text:{texts}", models=flags["models"], seq=flags["seq"])
+    with pytest.raises(RequestError, match="cannot be taken over") as refused:
+        begun(tmp_path / "run", f"text:{texts}", **flags)
+    assert "add +spare_ids=1 to --task" in refused.value.hint
+    assert begun(tmp_path / "run", f"text:{texts}+spare_ids=1", **flags).cells
 
 
 def test_weights_that_change_after_planning_are_refused(made: Made, task: str, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def styled() -> Iterator[None]:
 
 
 def made(grid: int, channels: int = 1) -> Picture:
-    return Picture(pixels=RANDOM.integers(0, 256, (channels, 4 * grid, 4 * grid), dtype=np.uint8), grid=grid, patch_side=8)
+    return Picture(pixels=RANDOM.integers(0, 256, (channels, 4 * grid, 4 * grid), dtype=np.uint8), grid=(grid, grid), patch_side=8)
 
 
 def outcome_of(picture: Picture | None) -> Outcome:
@@ -69,6 +69,15 @@ def test_without_a_class_token_the_first_patch_is_token_0_and_colours_stay() -> 
     assert np.array_equal(np.asarray(first.images[0].get_array()), picture.pixels[:, :4, :4].transpose(1, 2, 0))
     assert "class token" not in block.title + block.caption
     assert "the 192 numbers of each" in block.caption
+
+
+def test_a_wide_image_has_fewer_rows_than_columns() -> None:
+    picture = Picture(pixels=RANDOM.integers(0, 256, (3, 8, 16), dtype=np.uint8), grid=(2, 4), patch_side=8)
+    (block,) = blocks_of((9, picture))
+    whole, _, *patches = block.figure.axes
+    assert block.title == "digits, n = 9: 2 x 4 patches and a class token are the 9 tokens"
+    assert len(whole.lines) == 1 + 3
+    assert np.array_equal(np.asarray(patches[5].images[0].get_array()), picture.pixels[:, 4:, 4:8].transpose(1, 2, 0))
 
 
 def test_of_many_tokens_the_first_are_drawn_and_it_is_said() -> None:

@@ -279,6 +279,21 @@ def test_an_alignment_is_drawn_before_and_after_training_with_its_symbols() -> N
     assert not panels(unnamed.figure)[0].get_xticklabels()
 
 
+def test_each_mixer_is_drawn_before_positions_and_before_a_second_length_of_another() -> None:
+    cells = [cell_of("vit"), cell_of("vit", 26), cell_of("gmlp")]
+    plan = plan_of(*cells)
+    layout = TokenLayout(seq_len=26, class_token=True, side=5)
+    records = [
+        record_of(cells[0], plan, attention()),
+        record_of(cells[1], plan, attention(layout), layout),
+        record_of(cells[2], plan, gating()),
+    ]
+    section = weights_blocks(records, plan)
+    titles = [block.title.partition(":")[0] for block in figure_blocks(section)]
+    assert titles == ["ViT's attention", "gMLP's spatial gating"]
+    assert section[-1] == Paragraph(text="Not drawn: 3 more; the table has all.")
+
+
 def test_an_alignment_and_position_vectors_are_drawn_beside_the_first_views() -> None:
     cells = [cell_of("gmlp", num_tokens) for num_tokens in LENGTHS]
     vectors = drawn(17, 8, seed=1)

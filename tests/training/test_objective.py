@@ -60,7 +60,7 @@ def test_top_k_counts_by_hand() -> None:
     assert scores.items.tolist() == [1.0, 0.0, 0.0, 0.0]
     assert scores.finite
     few = judge(CLASS, torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1]))
-    assert few.top == (0.5, 1.0, 1.0, 1.0, 1.0)  # beyond the number of classes everything counts
+    assert few.top == (0.5,)  # with all classes everything counts
 
 
 def test_top_k_counts_what_sorting_finds_among_the_first_k() -> None:
@@ -80,7 +80,7 @@ def test_an_item_of_token_classes_scores_the_share_of_what_is_asked_of_it() -> N
     scores = judge(TOKEN_CLASS, outputs, targets)
     assert scores.items.tolist() == [0.5, 1.0]
     assert scores.value == 0.75
-    assert scores.top == (0.75, 1.0, 1.0, 1.0, 1.0)
+    assert scores.top == (0.75, 1.0)
 
 
 def test_an_item_is_exact_where_all_that_is_asked_of_it_is_right() -> None:

@@ -26,7 +26,18 @@ def test_a_picture_is_the_image_before_it_was_normalised_whether_it_was_cut_befo
         picture = picture_of(dataclasses.replace(data, test=test))
         assert picture is not None
         assert np.array_equal(picture.pixels, stored)
-        assert (picture.grid, picture.patch_side) == (2, 4)
+        assert (picture.grid, picture.patch_side) == ((2, 2), 4)
+
+
+def test_an_image_that_is_no_square_keeps_its_rows_and_columns() -> None:
+    image = torch.arange(32).view(1, 1, 4, 8) / 31
+    read = Reader(patch_side=2, mean=torch.zeros(1), spread=torch.ones(1))
+    for test in (whole := Split(inputs=image, targets=torch.zeros(1)), read.prepare(whole)):
+        picture = picture_of(dataclasses.replace(made_data(), test=test, reader=read), rows=2)
+        assert picture is not None
+        assert np.array_equal(picture.pixels, (255 * image[0]).round().numpy())
+        assert picture.grid == (2, 4)
+        assert np.array_equal(picture.patches[5], picture.pixels[:, 2:, 2:4])
 
 
 def test_an_image_whose_scale_is_unknown_is_stretched() -> None:
@@ -40,7 +51,7 @@ def test_an_image_whose_scale_is_unknown_is_stretched() -> None:
 
 def test_patches_are_in_the_order_of_tokens_with_the_pixels_of_their_place() -> None:
     pixels = np.arange(2 * 6 * 6, dtype=np.uint8).reshape(2, 6, 6)
-    patches = Picture(pixels=pixels, grid=3, patch_side=2).patches
+    patches = Picture(pixels=pixels, grid=(3, 3), patch_side=2).patches
     assert patches.shape == (9, 2, 2, 2)
     for token in range(9):
         for r in range(2):
@@ -63,7 +74,7 @@ def test_large_images_are_averaged_over_squares_that_divide_a_patch(side: int, p
 
 
 def test_what_is_written_is_read() -> None:
-    picture = Picture(pixels=np.arange(48, dtype=np.uint8).reshape(3, 4, 4), grid=2, patch_side=14)
+    picture = Picture(pixels=np.arange(48, dtype=np.uint8).reshape(3, 4, 4), grid=(2, 2), patch_side=14)
     values, samples = encode_picture(picture)
     record = small_record("accuracy", values)
     outcome = dataclasses.replace(record.outcome, samples={name: tuple(series) for name, series in samples.items()})
@@ -71,6 +82,6 @@ def test_what_is_written_is_read() -> None:
     found = decode_picture(read)
     assert found is not None
     assert np.array_equal(found.pixels, picture.pixels)
-    assert (found.grid, found.patch_side) == (2, 14)
+    assert (found.grid, found.patch_side) == ((2, 2), 14)
     assert encode_picture(None) == ({}, {})
     assert decode_picture(small_record("accuracy", {})) is None

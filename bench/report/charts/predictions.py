@@ -35,7 +35,7 @@ class Panel:
 
 
 def draw_predictions(name: str, image: NDArray[np.uint8], panels: Sequence[Panel]) -> Figure:
-    """Draw an image, `(side, side, 3)`: beside it a row per model, with the map over the image and its likeliest classes."""
+    """Draw an image, `(height, width, 3)`: beside it a row per model, with the map over the image and its likeliest classes."""
     width = 2 * SIDE + 3 * GAP + NAMES + BARS + GAP
     height = TOP + len(panels) * (SIDE + LINE) - LINE + BOTTOM
     figure = Figure(figsize=(width, height))
@@ -58,7 +58,7 @@ def draw_predictions(name: str, image: NDArray[np.uint8], panels: Sequence[Panel
 
 
 def _show(axis: Any, image: NDArray[np.uint8], weights: NDArray[np.float64] | None) -> None:
-    extent = (0, 1, 0, 1)
+    extent = (0, image.shape[1], 0, image.shape[0])
     if weights is None:
         axis.imshow(image, extent=extent)
     else:

@@ -22,6 +22,8 @@ IMAGE, GAP, PATCH, NUMBER, MARGIN = 2.2, 0.35, 0.4, 0.18, 0.12
 """Sizes in inches: the image, the space beside it, a patch, the line for its number, and the margin."""
 MAX_NUMBERED = 8
 """Most patches per side whose numbers stand in the image, too."""
+PLATE = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
+"""Behind these numbers."""
 
 
 def image_blocks(records: Sequence[Record], plan: Plan) -> tuple[Block, ...]:
@@ -31,7 +33,7 @@ def image_blocks(records: Sequence[Record], plan: Plan) -> tuple[Block, ...]:
         task, n = planned.cell.workload.task, planned.cell.model.shape.seq_len
         name = f"tokens-{slug(task)}-{n}"
         if name not in found and len(found) < MAX_FIGURES:
-            found[name] = _figure_block(name, f"{task}, n = {n}", picture, has_class_token=n > picture.grid**2)
+            found[name] = _figure_block(name, f"{task}, n = {n}", picture, has_class_token=n > len(picture.patches))
     return tuple(found.values())
 
 
@@ -45,14 +47,15 @@ def draw_tokens(picture: Picture, *, has_class_token: bool) -> Figure:
     figure = Figure(figsize=(width, height))
     axis = figure.add_axes((MARGIN / width, 1 - (MARGIN + IMAGE) / height, IMAGE / width, IMAGE / height))
     _draw_image(axis, picture.pixels)
-    step = picture.pixels.shape[1] / picture.grid
-    for cut in range(1, picture.grid):
-        for draw in (axis.axhline, axis.axvline):
+    axis.set_anchor("N")
+    (rows, columns), step = picture.grid, picture.patches.shape[-1]
+    for num_cuts, draw in ((rows, axis.axhline), (columns, axis.axvline)):
+        for cut in range(1, num_cuts):
             draw(cut * step - 0.5, color=VERMILLION, linewidth=0.8)
-    if picture.grid <= MAX_NUMBERED:
-        for place in range(picture.grid**2):
-            corner = place % picture.grid * step - 0.5 + step / 20, place // picture.grid * step - 0.5 + step / 20
-            axis.text(*corner, str(place + first), color=VERMILLION, fontsize=6.5, ha="left", va="top")
+    if max(picture.grid) <= MAX_NUMBERED:
+        for place in range(rows * columns):
+            corner = place % columns * step - 0.5 + step / 20, place // columns * step - 0.5 + step / 20
+            axis.text(*corner, str(place + first), color=VERMILLION, fontsize=6, ha="left", va="top", bbox=PLATE)
     for token in range(num):
         left = MARGIN + IMAGE + GAP + token % ACROSS * (PATCH + MARGIN)
         top = height - MARGIN - token // ACROSS * (PATCH + NUMBER)
@@ -82,14 +85,14 @@ def _set_frame(axis: Axes) -> None:
 
 
 def _figure_block(name: str, place: str, picture: Picture, *, has_class_token: bool) -> FigureBlock:
-    channels, grid, side = len(picture.pixels), picture.grid, picture.patch_side
-    num = grid**2 + has_class_token
+    channels, (rows, columns), side = len(picture.pixels), picture.grid, picture.patch_side
+    num = rows * columns + has_class_token
     drawn = min(num, ACROSS * MAX_DOWN)
     cut = f" The first {drawn} of {num} are drawn." if drawn < num else ""
     extra = " Token 0 is the class token: it is learned, and read for the answer." if has_class_token else ""
     return FigureBlock(
         name=name,
-        title=f"{place}: {grid} x {grid} patches{' and a class token' if has_class_token else ''} are the {num} tokens",
+        title=f"{place}: {rows} x {columns} patches{' and a class token' if has_class_token else ''} are the {num} tokens",
         caption=(
             f"The first test image, cut into patches of {side} x {side} pixels. They are read row by row; the {channels * side**2} numbers of each "
             f"become the vector of one token.{extra}{cut}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
@@ -44,8 +44,16 @@ def weights_blocks(records: Sequence[Record], plan: Plan) -> tuple[Block, ...]:
 
 
 def _drawn_views(views: Mapping[str, View]) -> dict[str, View]:
-    """Return the first views, and the first alignment, learned positions and fixed positions whose vectors are known."""
-    drawn = dict(itertools.islice(views.items(), MAX_VIEWS))
+    """Return `MAX_VIEWS` views, and the first alignment, learned positions and fixed positions whose vectors are known.
+
+    Mixers come before positions, and the first of each kind before a second one of any: beside ViT's attention stands gMLP's gating.
+    """
+    counts, ranks = Counter[str](), dict[str, tuple[bool, int]]()
+    for name, view in views.items():
+        ranks[name] = not view.mixing.is_mixer, counts[view.mixing.kind]
+        counts[view.mixing.kind] += 1
+    chosen = sorted(views, key=lambda name: ranks[name])[:MAX_VIEWS]
+    drawn = {name: view for name, view in views.items() if name in chosen}
     seen = {(view.mixing.kind, is_fixed(view.mixing)) for view in drawn.values()}
     for name, view in views.items():
         kind = view.mixing.kind, is_fixed(view.mixing)

@@ -46,21 +46,25 @@ def join_names(names: Sequence[str], word: str = "and") -> str:
     return f" {word} ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
 
 
+MANY_TIMES = 2
+"""A ratio of parameters above this is written as one."""
+
+
 def size_note(found: Sequence[UnlikeSize]) -> str:
     """Write `net has 80 % fewer parameters than ViT`; "" if all sizes are alike."""
     return "; ".join(
-        f"{spell_out_model(each.label)} has {_more_text(each.ratios)} than {join_names([spell_out_model(label) for label in each.others])}"
+        f"{spell_out_model(each.label)} has {_more_text(each.ratios)} {join_names([spell_out_model(label) for label in each.others])}"
         for each in found
     )
 
 
 def _more_text(ratios: Sequence[float]) -> str:
     low, high = min(ratios), max(ratios)
-    if (low < 1) != (high < 1):
-        return f"{numbers.span(ratios)} times the parameters"
+    if (low < 1) != (high < 1) or high > MANY_TIMES:
+        return f"{numbers.span(ratios)} times the parameters of"
     shares = sorted(100 * abs(ratio - 1) for ratio in (low, high))
     texts = dict.fromkeys(f"{share:.0f}" if share >= 10 else f"{share:.1f}" for share in shares)
-    return f"{' to '.join(texts)} % {'fewer' if high < 1 else 'more'} parameters"
+    return f"{' to '.join(texts)} % {'fewer' if high < 1 else 'more'} parameters than"
 
 
 def times_text(ratio: float) -> str:

@@ -139,8 +139,10 @@ def read_image(path: Path, of: str = "") -> Image:
         with Image.open(path) as stored:
             image: Image.Image = ImageOps.exif_transpose(stored)
     except (*READ_ERRORS, SyntaxError, Image.DecompressionBombError) as error:  # Pillow raises SyntaxError for a damaged PNG
-        reason = " ".join(str(error).split())
-        raise RequestError(f"{of}{path} cannot be read as an image: {reason}", "remove it, or replace it with an intact copy") from error
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        hints: dict[type[BaseException], str] = {FileNotFoundError: "name a file that is there", IsADirectoryError: "name the images in it"}
+        hint = hints.get(type(error), f"remove it, or replace it with {'a smaller' if 'exceeds limit' in reason else 'an intact'} copy")
+        raise RequestError(f"{of}{path} cannot be read as an image: {reason}", hint) from error
     if image.mode in ("I", "F"):
         pixels = "floats" if image.mode == "F" else "32-bit numbers"
         raise RequestError(f"{of}the pixels of {path} are {pixels}, of unknown range", "save it with 8 or 16 bits per channel")
