@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bench.measure.model import config_of, cost_of, family_of, state_of
+from bench.measure.model import config_of, cost_of, family_of
 from bench.planning.law import Counts, Law, Numbers, law_of
 from bench.spec import ModelSpec
 from models.layers.cost import Cost, Polynomial
@@ -35,7 +35,6 @@ FFN_RANGE, FFN_RANGE_AT_WIDTH = (0.75, 1.25), (0.5, 2.0)
 """Ranges of ffn_width, as multiples of its nominal value: of any width, and of one that is given."""
 FIRST_WIDTHS, MAX_WIDTH = 16, 1 << 17
 """Number of widths counted at first; then twice as many each time, up to the largest width."""
-READS_AHEAD = "has no state to match: it reads ahead, or is not ours"
 MAX_GRAINS = 1024
 """Number of widths tried to find the narrowest one allowed."""
 
@@ -116,8 +115,6 @@ def match(model: ModelSpec, target: Target, *, heads: int | None = None, width: 
         heads = None
     if width is None and heads is not None and heads < MIN_HEADS:
         return NoMatch(reason=f"models that people train have {MIN_HEADS} heads or more, not {heads}", nearest=None)
-    if target.measure == "state" and state_of(model) is None:
-        return NoMatch(reason=READS_AHEAD, nearest=None)
     found = _match_among(CANONICAL_HEAD_WIDTHS, model, target, heads, width)
     if isinstance(found, NoMatch) and target.measure == "state" and not width:
         return _match_among(EVERY_HEAD_WIDTH, model, target, heads, width)

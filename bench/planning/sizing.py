@@ -308,6 +308,8 @@ def _match_budget(model: ModelSpec, request: Request, budget: int) -> SizedModel
 
 
 def _sized_for(model: ModelSpec, request: Request, budget: int) -> Match | NoMatch:
+    if request.match == "state" and state_of(model) is None:
+        return NoMatch(reason="--match state needs a model in which no token reads a later one (bench list mixers: causal)", nearest=None)
     target: Target | NoMatch = _params_target(request, budget)
     if request.match in BY_REFERENCE and model.name != request.reference:
         target = _reference_target(model, request, budget)
