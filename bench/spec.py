@@ -178,7 +178,7 @@ class Sizing:
     `params_seq`: parameters in terms that depend on seq_len.
     `params_blocks`: parameters of the blocks.
     `heads`: attention heads; None for a family without heads.
-    `terms`: the cost, as polynomials in n.
+    `terms`: the cost, as polynomials in n, without their shares of the state.
     `unknown_sizes`: names of the shape's sizes that are unknown for a model from outside.
     `rule`: CANONICAL, or FREE at a given width.
     `ffn_moved`: relative distance of ffn_width from its nominal value; None unless `rule` is canonical.
@@ -436,10 +436,11 @@ class Plan:
     def plan_id(self) -> str:
         """Return an id that is equal for equal work.
 
-        Name, command line, time of planning, question and the words of skip reasons do not count.
+        Name, command line, time of planning, question, the words of skip reasons and states, which older plans lack, do not count.
         """
         skipped = tuple(dataclasses.replace(found, reason="") for found in self.skipped)
-        return content_id(dataclasses.replace(self, name="", command="", created="", question=None, skipped=skipped))
+        cells = tuple(dataclasses.replace(found, sizing=dataclasses.replace(found.sizing, state=None)) for found in self.cells)
+        return content_id(dataclasses.replace(self, name="", command="", created="", question=None, skipped=skipped, cells=cells))
 
     def metrics_of(self, cell: Cell) -> tuple[str, ...]:
         """Return the metrics that a cell is measured for, in the plan's order."""

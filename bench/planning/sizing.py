@@ -32,6 +32,7 @@ from bench.planning.values import params_text
 from bench.pooling import pool_of
 from bench.spec import CANONICAL, FREE, NO_MATCH, ModelSpec, RequestError, Sizing, Skipped
 from bench.tasks._info import info_of
+from models.layers.cost import ZERO
 from models.layers.shape import Interface, Shape
 
 MAX_DEPTH_TRIED, MAX_BUDGETS_TRIED = 24, 20
@@ -440,7 +441,7 @@ def sizing_of(sized: SizedModel) -> Sizing:
         params_seq=None if counted else cost.params_seq().at(n),
         params_blocks=None if counted else cost.params("blocks").at(n),
         heads=shape.heads if family.USES_HEADS and "heads" not in unknown else None,
-        terms=cost.terms,
+        terms=tuple(replace(term, state=ZERO) for term in cost.terms),
         unknown_sizes=unknown,
         rule=sized.rule,
         ffn_moved=shape.ffn_width / (family.NOMINAL_FFN_RATIO * shape.width) - 1 if sized.rule == CANONICAL else None,

@@ -89,7 +89,7 @@ class Term:
     `ffts`: number of real FFTs in one sample's forward; the backward takes as many (`models.layers.fft_convolution`).
     `fft_length`: real numbers in each of them, at the config's own seq_len.
     `state`: numbers that a model which reads one token after another holds after n tokens, so that it computes nothing twice. It has a meaning only
-        where no token reads a later one. Not compared, because plans of earlier versions lack it.
+        where no token reads a later one. Not compared, because a plan holds the sum alone (`bench.spec.Sizing`).
     """
 
     name: str
