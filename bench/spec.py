@@ -173,7 +173,7 @@ class Sizing:
 
     `match`: the matching policy, one of MATCH_POLICIES, or NO_MATCH.
     `budget`: requested parameters; None if the sizes were given or published.
-    `budget_error`: signed relative error of the matched quantity: parameters, or FLOPs against the reference.
+    `budget_error`: signed relative error of the matched quantity: parameters, or FLOPs or the state against the reference.
     `params`: all trained parameters.
     `params_seq`: parameters in terms that depend on seq_len.
     `params_blocks`: parameters of the blocks.
