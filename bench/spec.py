@@ -19,7 +19,7 @@ from typing import Any
 
 from bench.questions import Question
 from bench.serialize import canonical_json, content_id, id_of_text
-from models.layers.cost import Cost, Term
+from models.layers.cost import Cost, Polynomial, Term
 from models.layers.dropout import DEFAULT_PLACES, DROPOUT_PLACES
 from models.layers.options import RequestError as RequestError
 from models.layers.options import option_text
@@ -30,11 +30,13 @@ SCHEMA = "1.0"
 
 PHASES = ("infer", "train")
 DTYPES = ("fp32", "tf32", "bf16", "bf16-autocast")
+ACTIVATION_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "bf16-autocast": 2}
+"""Bytes of one number between layers, by dtype."""
 EXPLICIT = "math"
 """The kernel that writes the n x n scores."""
 ATTENTION_BACKENDS = ("auto", "flash", "efficient", "cudnn", EXPLICIT)
 NO_ATTENTION = "none"
-MATCH_POLICIES = ("params", "flops", "shape")
+MATCH_POLICIES = ("params", "flops", "state", "shape")
 NO_MATCH = "none"
 CANONICAL, FREE = "canonical", "free"
 COUNTED = "counted"
@@ -171,15 +173,16 @@ class Sizing:
 
     `match`: the matching policy, one of MATCH_POLICIES, or NO_MATCH.
     `budget`: requested parameters; None if the sizes were given or published.
-    `budget_error`: signed relative error of the matched quantity: parameters, or FLOPs against the reference.
+    `budget_error`: signed relative error of the matched quantity: parameters, or FLOPs or the state against the reference.
     `params`: all trained parameters.
     `params_seq`: parameters in terms that depend on seq_len.
     `params_blocks`: parameters of the blocks.
     `heads`: attention heads; None for a family without heads.
-    `terms`: the cost, as polynomials in n.
+    `terms`: the cost, as polynomials in n, without their shares of the state.
     `unknown_sizes`: names of the shape's sizes that are unknown for a model from outside.
     `rule`: CANONICAL, or FREE at a given width.
     `ffn_moved`: relative distance of ffn_width from its nominal value; None unless `rule` is canonical.
+    `state`: numbers that the model carries from token to token, after n of them; None where a token reads later ones, and for models from outside.
     """
 
     match: str
@@ -193,6 +196,7 @@ class Sizing:
     unknown_sizes: tuple[str, ...] = ()
     rule: str = FREE
     ffn_moved: float | None = None
+    state: Polynomial | None = None
 
     @functools.cached_property
     def cost(self) -> Cost:
@@ -210,6 +214,12 @@ class PlannedCell:
 
     cell: Cell
     sizing: Sizing
+
+    @property
+    def state_bytes(self) -> int | None:
+        """Return the bytes of the state after n tokens, with every number in the dtype of the activations; None if it is unknown."""
+        state, n = self.sizing.state, self.cell.model.shape.seq_len
+        return None if state is None else ACTIVATION_BYTES[self.cell.workload.dtype] * state.at(n)
 
     def size(self, name: str) -> int | None:
         """Return a size of the model's shape; None if it is unknown."""
@@ -426,10 +436,11 @@ class Plan:
     def plan_id(self) -> str:
         """Return an id that is equal for equal work.
 
-        Name, command line, time of planning, question and the words of skip reasons do not count.
+        Name, command line, time of planning, question, the words of skip reasons and states, which older plans lack, do not count.
         """
         skipped = tuple(dataclasses.replace(found, reason="") for found in self.skipped)
-        return content_id(dataclasses.replace(self, name="", command="", created="", question=None, skipped=skipped))
+        cells = tuple(dataclasses.replace(found, sizing=dataclasses.replace(found.sizing, state=None)) for found in self.cells)
+        return content_id(dataclasses.replace(self, name="", command="", created="", question=None, skipped=skipped, cells=cells))
 
     def metrics_of(self, cell: Cell) -> tuple[str, ...]:
         """Return the metrics that a cell is measured for, in the plan's order."""

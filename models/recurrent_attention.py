@@ -7,14 +7,14 @@ of unidirectional gated recurrent units. Source and target are the two halves of
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.layers.additive_score import AdditiveScore, additive_score_cost
-from models.layers.cost import Cost, N, Term, linear
+from models.layers.cost import Cost, N, Term, constant, linear
 from models.layers.halves import (
     POOLS,
     HalvesEmbedding,
@@ -224,18 +224,19 @@ def cost(config: Config) -> Cost:
 
     The halves have ceil(n / 2) and floor(n / 2) tokens, so the polynomials hold for every n of the same parity. A layer of units takes 3
     (inputs + width) x width multiply-adds per token. Attention takes source x target x 2 width, the only part in n^2, with about n^2 / 4
-    pairs.
+    pairs. To write a target, the encoder's states and their keys are kept, and the state of each layer.
     """
     shape, interface, width, n = config.shape, config.interface, config.shape.width, config.shape.seq_len
     encoder = gru_cost(width, width).within("units").repeated(shape.depth)
     source = num_source(n)  # all in terms of target tokens
     attention = additive_score_cost(width, width, width, queries=N, keys=source) + Cost(
-        (Term(name="weighted_sum", macs=N * source * width),)
+        (Term(name="weighted_sum", macs=N * source * width, state=source * (2 * width)),)
     )
     decoder = attention.within("attention")
     for layer in range(shape.depth):
         # every state has a gradient, even the first, which comes from the source
-        gates = (linear("inputs", width if layer else 2 * width, GATES * width), linear("states", width, GATES * width))
+        of_states = replace(linear("states", width, GATES * width), state=constant(width))
+        gates = (linear("inputs", width if layer else 2 * width, GATES * width), of_states)
         decoder += Cost(gates).within(f"units_{layer}")
     embedding = halves_embedding_cost(shape, interface, positions="none")
     blocks = of_source(encoder, n).within("encoder") + decoder.within("decoder")

@@ -109,6 +109,9 @@ MALFORMED = {
     "heads that an option does not allow": "plan --models metaformer+mixer=attention:inner_width=64 --heads 3 --seq 17",
     "the same to describe": "describe metaformer+mixer=attention:inner_width=64 --heads 3 --seq 17",
     "a reference that reads points": "plan --models vit --match flops --reference kernel_regression --seq 17",
+    "a reference without a state": "plan --models gmlp+causal=true --match state --seq 17",
+    "only models without a state": "plan --models vit --match state --reference metaformer+mixer=gru --seq 17",
+    "a published reference": f"{RUN} --match flops --reference deit-ti",
     "minutes zero": f"{RUN} --minutes 0",
     "minutes of a question too few": "ablate headline --minutes 0.1",
     "diff with nothing": "diff nowhere nowhere",
@@ -139,6 +142,8 @@ WORDS = {
     "accuracy without a task": ("--task digits",),
     "heads that an option does not allow": ("inner_width must be a multiple of heads", "--heads"),
     "a reference that reads points": ("kernel_regression", "reads points", "gmlp"),
+    "a reference without a state": ("vit", "no state", "--reference metaformer+mixer=attention:causal=true"),
+    "only models without a state": ("vit: --match state needs", "no token reads a later one", "choose another --match"),
     "unknown flag": ("--modells", "--models", "bench run --help"),
     "depth zero": ("--depth", "'0'", "between 1 and 10,000", "try --depth 6"),
     "flag without a value": ("--models", "bench run --help"),
@@ -326,7 +331,7 @@ COMPLETED = {
     "a task": ("bench run --task asso", "associative_recall"),
     "a question": ("bench ablate token", "token_mixing"),
     "a kind": ("bench list exe", "executors"),
-    "a matching policy": ("bench run --match s", "shape"),
+    "a matching policy": ("bench run --match sh", "shape"),
     "phases": ("bench run --phase infer,t", "infer,train"),
     "a run": ("bench check results/2026-01-02", "results/2026-01-02_cpu_x"),
     "several runs": ("bench report results/a results/2026-01-02", "results/2026-01-02_cpu_x"),
@@ -375,6 +380,16 @@ def test_describe_speaks_json(program: Program) -> None:
     assert data["params_seq"] == 6 * (257 * 257 + 257)
     assert data["quadratic_equals_linear_at"]["blocks"] == 3 * data["width"]
     assert abs(data["params"] / data["budget"] - 1) <= 0.005
+    assert data["state_bytes"] is data["state"] is None
+
+
+def test_describe_tells_the_state_in_bytes(program: Program) -> None:
+    gated, attending = (
+        json.loads(program(f"describe {model} --width 64 --depth 2 --seq 256 --json")[1])
+        for model in ("gmlp+causal=true+pool=mean", "metaformer+mixer=linear_attention:causal=true")
+    )
+    assert (gated["state_bytes"], gated["state"]) == (4 * (2 * 256 * gated["ffn_width"] // 2 + 64), "grows with n")
+    assert (attending["state_bytes"], attending["state"]) == (4 * (2 * 64 * (64 // attending["heads"] + 1) + 64), "fixed")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from bench import catalog
 from bench.peers import own_import
 from bench.peers.names import OUTSIDE
 from bench.spec import ModelSpec
-from models.layers.cost import Cost
+from models.layers.cost import Cost, Polynomial
 from models.layers.dropout import dropping_places, has_stochastic_depth
 from models.layers.options import reference_config
 from models.layers.shape import num_data_tokens
@@ -126,6 +126,14 @@ def cost_of(model: ModelSpec) -> Cost:
     """Return the closed-form cost, or the counted cost of an outside model."""
     cost: Cost = family_of(model.family).cost(config_of(model))
     return cost
+
+
+def state_of(model: ModelSpec) -> Polynomial | None:
+    """Return the numbers that the model holds after n tokens, read or written one after another.
+
+    None where a token reads later ones, and for models from outside.
+    """
+    return cost_of(model).state() if not is_counted(model) and can_generate(model) else None
 
 
 def counted_of(model: ModelSpec) -> Counted | None:

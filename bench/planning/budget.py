@@ -1,7 +1,7 @@
 """Match sizes: find the shape nearest to nominal that meets a budget.
 
-The budget is a target for parameters or FLOPs, met within a tolerance. Shapes are those of published models: two or more attention heads of 32 to
-64 channels; ffn_width within a quarter of its nominal value, which is 4 widths (gMLP: 6). At a width that is given, ffn_width moves further.
+The budget is a target for parameters, FLOPs or the state, met within a tolerance. Shapes are those of published models: two or more attention heads
+of 32 to 64 channels; ffn_width within a quarter of its nominal value, which is 4 widths (gMLP: 6). At a width that is given, ffn_width moves further.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ from models.layers.shape import Shape
 
 PARAMS_TOLERANCE = 0.005
 FLOPS_TOLERANCE = 0.01
+STATE_TOLERANCE = 0.01
 GRAIN = 8
 """Widths and ffn_widths are multiples of this, and so are the halves that a gate multiplies (docs/decisions/0023)."""
 FINE_GRAIN = 2
 """ffn_widths are multiples of this in a finer search."""
 NOMINAL_HEAD_WIDTH = 32
 CANONICAL_HEAD_WIDTHS = (32, 40, 48, 56, 64)
+EVERY_HEAD_WIDTH = tuple(range(32, 65))
+"""Head widths in a search for a state, which often follows from the width alone."""
 MIN_HEADS = 2
 FFN_RANGE, FFN_RANGE_AT_WIDTH = (0.75, 1.25), (0.5, 2.0)
 """Ranges of ffn_width, as multiples of its nominal value: of any width, and of one that is given."""
@@ -40,8 +43,8 @@ MAX_GRAINS = 1024
 class Target:
     """A budget to meet.
 
-    `measure`: `params`, or `flops` (forward, one sample).
-    `value`: number of parameters or FLOPs.
+    `measure`: `params`, `flops` (forward, one sample) or `state` (numbers held after n tokens).
+    `value`: number of them.
     `tolerance`: largest relative error.
     `scope`: the cost scope to count; None for the whole model.
     """
@@ -52,12 +55,16 @@ class Target:
     scope: str | None = None
 
     def of(self, cost: Cost, n: int) -> int:
-        """Return the parameters or FLOPs of a cost at length n."""
+        """Return the number of what is counted at length n."""
         return self.quantity(cost).at(n)
 
     def quantity(self, cost: Cost) -> Polynomial:
         """Return the polynomial in n that is counted."""
-        return cost.params(self.scope) if self.measure == "params" else cost.flops()
+        return cost.params(self.scope) if self.measure == "params" else cost.state() if self.measure == "state" else cost.flops()
+
+    @property
+    def unit(self) -> str:
+        return {"params": "parameters", "flops": "FLOPs", "state": "numbers of state"}[self.measure]
 
     @functools.cached_property
     def bounds(self) -> tuple[int, int]:
@@ -74,7 +81,7 @@ class Target:
 class Match:
     """A shape and its distance from the target.
 
-    `achieved`: parameters or FLOPs.
+    `achieved`: the number of what is counted.
     `error`: signed relative error.
     """
 
@@ -99,7 +106,7 @@ def match(model: ModelSpec, target: Target, *, heads: int | None = None, width: 
 
     Length and depth come from `model.shape`; its other sizes are ignored. Width and ffn_width are multiples of 8, ffn_width one of 16 where the model
     multiplies its halves; if no such shape meets the target, ffn_width may be any multiple of 8, or else of 2. Widths at which the model cannot be
-    built are left out.
+    built are left out. If no such shape has the state of the target, the width and that of a head may be any.
 
     `heads`: the number of heads; by default it follows the width.
     `width`: a given width; then only ffn_width varies, in multiples of 2, and so far that the target is met if it can be.
@@ -108,15 +115,25 @@ def match(model: ModelSpec, target: Target, *, heads: int | None = None, width: 
         heads = None
     if width is None and heads is not None and heads < MIN_HEADS:
         return NoMatch(reason=f"models that people train have {MIN_HEADS} heads or more, not {heads}", nearest=None)
-    law = _law(model, target, heads, width)
-    fine = _search_in_reach(law, model, target, width or (max(CANONICAL_HEAD_WIDTHS) * heads if heads else MAX_WIDTH), at_width=bool(width))
+    found = _match_among(CANONICAL_HEAD_WIDTHS, model, target, heads, width)
+    if isinstance(found, NoMatch) and target.measure == "state" and not width:
+        return _match_among(EVERY_HEAD_WIDTH, model, target, heads, width)
+    return found
+
+
+def _match_among(head_widths: tuple[int, ...], model: ModelSpec, target: Target, heads: int | None, width: int | None) -> Match | NoMatch:
+    law = _law(model, target, heads, width, head_widths)
+    fine = _search_in_reach(law, model, target, width or (max(head_widths) * heads if heads else MAX_WIDTH), at_width=bool(width))
     grains = () if width else (2 * GRAIN, GRAIN) if getattr(family_of(model.family), "HALVES_FFN", False) else (GRAIN,)
     coarse = (replace(fine, grain=_ffn_grain(model, grain)).nearest_to_nominal() for grain in grains)
     return next(filter(None, coarse), None) or fine.nearest_to_nominal() or _no_match(fine, law.problems)
 
 
-def _law(model: ModelSpec, target: Target, heads: int | None, width: int | None) -> Law:
-    """Return the counts of a model at any length and at every width, or at a given one."""
+def _law(model: ModelSpec, target: Target, heads: int | None, width: int | None, head_widths: tuple[int, ...]) -> Law:
+    """Return the counts of a model at any length and at every width, or at a given one.
+
+    `head_widths`: those allowed; where all are, so is every width.
+    """
 
     def heads_of(wide: int) -> int | None:
         if not family_of(model.family).USES_HEADS:
@@ -124,14 +141,15 @@ def _law(model: ModelSpec, target: Target, heads: int | None, width: int | None)
         if width:
             return heads or nominal_heads(wide)
         if heads:
-            return heads if wide % heads == 0 and wide // heads in CANONICAL_HEAD_WIDTHS else None
-        return canonical_heads(wide)
+            return heads if wide % heads == 0 and wide // heads in head_widths else None
+        return canonical_heads(wide, head_widths)
 
     def make() -> Law:
-        grain, ffn_unit = width or narrowest_shape(model).width, _ffn_grain(model, FINE_GRAIN)
+        grain = width or (1 if head_widths == EVERY_HEAD_WIDTH else narrowest_shape(model).width)
+        ffn_unit = _ffn_grain(model, FINE_GRAIN)
         return Law(model=model, quantity=target.quantity, heads_of=heads_of, grain=grain, ffn_unit=ffn_unit)
 
-    key = (model.family, model.options, model.interface, model.shape.depth, target.measure, target.scope, heads, width)
+    key = (model.family, model.options, model.interface, model.shape.depth, target.measure, target.scope, heads, width, head_widths)
     return law_of(key, model.shape.seq_len, make)
 
 
@@ -142,8 +160,11 @@ def _search_in_reach(law: Law, model: ModelSpec, target: Target, max_width: int,
         law.up_to(widest)
         search = _Search(model=model, target=target, counts=law.at(model.shape.seq_len), grain=law.ffn_unit, at_width=at_width)
         too_large = np.flatnonzero(search.smallest > target.bounds[1])
-        if len(too_large):
+        if len(too_large) and target.measure != "state":
             return replace(search, counts=search.counts.first(int(too_large[0]) + 1))
+        # a state of the width of a head times that of the model may be smaller in a model of up to twice the width
+        if len(too_large) and 2 * search.counts.widths[too_large[0]] <= widest:
+            return search
         if search.is_constant or widest >= max_width:
             return search
         widest *= 2
@@ -243,7 +264,7 @@ def _no_match(search: _Search, problems: Mapping[int, str]) -> NoMatch:
     `problems`: reasons of widths that cannot be built.
     """
     target, n, depth = search.target, search.model.shape.seq_len, search.model.shape.depth
-    unit = "parameters" if target.measure == "params" else "FLOPs"
+    unit = target.unit
     nearest, widths = search.nearest_to_target(), search.counts.widths
     problem = next((width for width in problems if not len(widths) or width <= widths[-1]), None)
     why = f"; at width {problem}: {problems[problem]}" if problem else ""
@@ -311,12 +332,12 @@ def nearest_heads(width: int) -> int:
 
 
 @functools.cache
-def canonical_heads(width: int) -> int | None:
+def canonical_heads(width: int, head_widths: tuple[int, ...] = CANONICAL_HEAD_WIDTHS) -> int | None:
     """Return the canonical number of heads at a width.
 
-    The head width is the smallest of 32, 40, 48, 56 and 64 that divides the width into two or more heads. None if there is none.
+    The head width is the smallest of 32, 40, 48, 56 and 64, or of others, that divides the width into two or more heads. None if there is none.
     """
-    fitting = (width // head for head in CANONICAL_HEAD_WIDTHS if width % head == 0)
+    fitting = (width // head for head in head_widths if width % head == 0)
     return next((heads for heads in fitting if heads >= MIN_HEADS), None)
 
 

@@ -19,7 +19,7 @@ from bench.planning import values
 from bench.planning.fields import choice, choices, count, flag, switch
 from bench.planning.recipe import RECIPE_KEYS, parse_recipe
 from bench.planning.tuning import MAX_TRIALS, MIN_TRIALS
-from bench.planning.values import MAX_COUNT, MAX_EPOCHS, MAX_SECONDS, MAX_TOKENS, existing_folder, number, plugin, several, whole_number
+from bench.planning.values import MAX_COUNT, MAX_EPOCHS, MAX_SECONDS, MAX_TOKENS, existing_folder, number, several, whole_number
 from bench.spec import (
     ATTENTION_BACKENDS,
     BUDGET_SCOPES,
@@ -58,6 +58,8 @@ MODELS_HELP = (
     "see: bench list families."
 )
 SEQ_HELP = f"Sequence lengths n, class token included (default on CUDA: {','.join(map(str, CUDA_SEQ))})."
+MATCH_HELP = "Quantity to match: params, flops, state (numbers carried from token to token), or shape (one shape at every n)."
+REFERENCE_HELP = "Family, with options, whose FLOPs or state the others meet, if those are matched."
 ENGINE_HELP = "Engines that run the models, with options; see: bench list engines."
 ATTENTION_HELP = "Attention kernels: auto (fused), flash, efficient, cudnn, math (explicit)."
 ROUNDS_HELP = f"Timing rounds (default: {DEFAULT_ROUNDS}, or the question's own; {QUICK_ROUNDS} with quick)."
@@ -119,6 +121,15 @@ def parse_model(entry: str) -> ModelRequest:
     options = tuple(sorted((key, _sorted_settings(value)) for key, value in given.items()))
     label = "+".join((name, *(f"{key}={option_text(value)}" for key, value in options)))
     return ModelRequest(name=label, family=family, options=options, variant=name if name in variants else "")
+
+
+def parse_reference(text: str) -> str:
+    """Return the name of a family with options.
+
+    Raises RequestError for another model, which a budget does not size.
+    """
+    catalog.require("families", text.split("+")[0])
+    return parse_model(text).name
 
 
 def _sorted_settings(value: OptionValue) -> OptionValue:
@@ -186,10 +197,8 @@ class Request:
     input: str = choice("patches", "Synthetic input: patches, tokens or images.", "KIND", INPUTS, SUBJECT)
 
     params: tuple[int, ...] = flag((10**6,), "Parameter budgets (default: 1M).", "LIST", several(values.params))
-    match: str = choice("params", "Quantity to match: params, flops, or shape (one shape at every n).", "POLICY", MATCH_POLICIES, SIZE)
-    reference: str = flag(
-        "vit", "Family whose FLOPs the others meet, if flops are matched.", "FAMILY", plugin("families"), SIZE, words=_names("families")
-    )
+    match: str = choice("params", MATCH_HELP, "POLICY", MATCH_POLICIES, SIZE)
+    reference: str = flag("vit", REFERENCE_HELP, "FAMILY", parse_reference, SIZE, words=_names("families"))
     budget_scope: str = choice("all", "Parameters that the budget counts: all, or blocks.", "SCOPE", BUDGET_SCOPES, SIZE)
     depth: int = count(6, "Number of blocks.", SIZE, high=MAX_COUNT)
     width: int | None = count(None, "Set the width, in place of a budget; with params, ffn_width alone meets it.", SIZE)
@@ -250,7 +259,7 @@ FOR_TIMES: Need = lambda request: "latency" in request.metrics, "the metric late
 FOR_BUDGET: Need = lambda request: bool(request.params), "a budget, but `width` sets the sizes", "add `params`"
 NEEDS: dict[str, Need] = {
     **dict.fromkeys(("match", "budget_scope"), FOR_BUDGET),
-    "reference": (lambda request: request.match == "flops", "`match=flops`", "add `match=flops`"),
+    "reference": (lambda request: request.match in ("flops", "state"), "`match=flops` or `match=state`", "add one of them"),
     "ffn_width": (
         lambda request: bool(request.width) and not request.params,
         "`width` without `params`, because a budget sets it",

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 
 from bench import catalog
 from bench.errors import one_line
-from bench.measure.model import config_of, cost_of, family_of, is_counted
+from bench.measure.model import config_of, cost_of, family_of, is_counted, state_of
 from bench.measure.weights import cells_to_begin
 from bench.planning.budget import (
     FLOPS_TOLERANCE,
     PARAMS_TOLERANCE,
+    STATE_TOLERANCE,
     Match,
     NoMatch,
     Target,
@@ -26,11 +27,12 @@ from bench.planning.budget import (
     nominal_shape,
 )
 from bench.planning.own_width import FFN_RATIO, nearest_width
-from bench.planning.request import ModelRequest, Request
+from bench.planning.request import ModelRequest, Request, parse_model
 from bench.planning.values import params_text
 from bench.pooling import pool_of
 from bench.spec import CANONICAL, FREE, NO_MATCH, ModelSpec, RequestError, Sizing, Skipped
 from bench.tasks._info import info_of
+from models.layers.cost import ZERO
 from models.layers.shape import Interface, Shape
 
 MAX_DEPTH_TRIED, MAX_BUDGETS_TRIED = 24, 20
@@ -51,6 +53,9 @@ ADVICE = {
     ),
 }
 """What to do about a model from a user's code, by words of the error; the first that are found."""
+BY_REFERENCE = {"flops": FLOPS_TOLERANCE, "state": STATE_TOLERANCE}
+"""Policies that match the size of a reference, with their tolerances."""
+CAUSAL_REFERENCE = "metaformer+mixer=attention:causal=true"
 PLACEHOLDER = Shape(seq_len=2, width=8, depth=1, heads=1, ffn_width=16)
 
 
@@ -165,7 +170,12 @@ def _own_width(wanted: ModelRequest, request: Request, n: int, budget: int) -> i
 
 
 def _own_target(wanted: ModelRequest, request: Request, n: int, budget: int) -> Target:
-    """Return the budget of a user's own model; under --match flops, the FLOPs of the reference."""
+    """Return the budget of a user's own model; under --match flops, the FLOPs of the reference.
+
+    Raises RequestError if the reference has no size, or under --match state, which is known of our models alone.
+    """
+    if request.match == "state":
+        raise RequestError(f"`match=state` knows nothing of the state of {wanted.name}", f"leave {wanted.name} out, or give `width` alone")
     if request.match == "flops":
         found = _reference_target(_outside_spec(wanted, request, n, None), request, budget)
         if isinstance(found, Target):
@@ -299,8 +309,10 @@ def _match_budget(model: ModelSpec, request: Request, budget: int) -> SizedModel
 
 
 def _sized_for(model: ModelSpec, request: Request, budget: int) -> Match | NoMatch:
+    if request.match == "state" and state_of(model) is None:
+        return NoMatch(reason="--match state needs a model in which no token reads a later one (bench list mixers: causal)", nearest=None)
     target: Target | NoMatch = _params_target(request, budget)
-    if request.match == "flops" and model.name != request.reference:
+    if request.match in BY_REFERENCE and model.name != request.reference:
         target = _reference_target(model, request, budget)
     return target if isinstance(target, NoMatch) else match(model, target, heads=request.heads, width=request.width)
 
@@ -308,9 +320,10 @@ def _sized_for(model: ModelSpec, request: Request, budget: int) -> Match | NoMat
 def has_sizes(request: Request, n: int, budget: int) -> bool:
     """Return whether every family meets this budget at this length.
 
-    Models from outside and published variants are ignored.
+    Models from outside and published variants are ignored, and under --match state those that read ahead.
     """
-    return all(isinstance(_sized_for(model, request, budget), Match) for model in _families(request, n))
+    models = [model for model in _families(request, n) if request.match != "state" or state_of(model) is not None]
+    return all(isinstance(_sized_for(model, request, budget), Match) for model in models)
 
 
 def _families(request: Request, n: int) -> list[ModelSpec]:
@@ -342,13 +355,19 @@ def _params_target(request: Request, budget: int) -> Target:
 
 
 def _reference_target(model: ModelSpec, request: Request, budget: int) -> Target | NoMatch:
-    """Return the forward FLOPs of the reference family as the target."""
+    """Return the forward FLOPs of the reference family as the target, or its state.
+
+    Raises RequestError if the reference has no state.
+    """
     reference = _reference_of(model, request)
     found = match(reference, _params_target(request, budget), heads=request.heads, width=request.width)
     if isinstance(found, NoMatch):
         return replace(found, reason=f"the reference {request.reference} has no size here: {found.reason}")
-    flops = cost_of(found.model).flops().at(model.shape.seq_len)
-    return Target(measure="flops", value=flops, tolerance=FLOPS_TOLERANCE)
+    target = Target(measure=request.match, value=1, tolerance=BY_REFERENCE[request.match])
+    value = target.of(cost_of(found.model), model.shape.seq_len)
+    if target.measure == "state" and not (state_of(found.model) and value):
+        raise RequestError(f"`reference={request.reference}` carries no state from token to token", f"try `reference={CAUSAL_REFERENCE}`")
+    return replace(target, value=value)
 
 
 def _reference_of(model: ModelSpec, request: Request) -> ModelSpec:
@@ -356,9 +375,9 @@ def _reference_of(model: ModelSpec, request: Request) -> ModelSpec:
 
     Both then read the same tokens. A reference without that pooling uses its default. Raises RequestError if it cannot be built.
     """
-    plain = ModelRequest(name=request.reference, family=request.reference)
-    has_pool = any(option.name == "pool" for option in catalog.options(request.reference))
-    wanted = [replace(plain, options=(("pool", pool_of(model)),)), plain] if has_pool else [plain]
+    plain = parse_model(request.reference)
+    has_pool = any(option.name == "pool" for option in catalog.options(plain.family)) and "pool" not in dict(plain.options)
+    wanted = [replace(plain, options=tuple(sorted((*plain.options, ("pool", pool_of(model)))))), plain] if has_pool else [plain]
     for reference in wanted:
         try:
             return _placeholder_model(reference, request, model.shape.seq_len)
@@ -422,8 +441,9 @@ def sizing_of(sized: SizedModel) -> Sizing:
         params_seq=None if counted else cost.params_seq().at(n),
         params_blocks=None if counted else cost.params("blocks").at(n),
         heads=shape.heads if family.USES_HEADS and "heads" not in unknown else None,
-        terms=cost.terms,
+        terms=tuple(replace(term, state=ZERO) for term in cost.terms),
         unknown_sizes=unknown,
         rule=sized.rule,
         ffn_moved=shape.ffn_width / (family.NOMINAL_FFN_RATIO * shape.width) - 1 if sized.rule == CANONICAL else None,
+        state=state_of(sized.model),
     )

@@ -43,7 +43,7 @@ from bench.timing_groups import compared_cells, num_contrasts
 
 IDENTITY = (
     "cell_id model family seq_len batch_size phase engine dtype device attention task recipe match sizing budget budget_error status reason quick "
-    "width depth heads ffn_width ffn_moved params params_seq params_blocks"
+    "width depth heads ffn_width ffn_moved params params_seq params_blocks state_bytes"
 ).split()
 TEXTS = "cell_id model family phase engine dtype device attention task recipe match sizing status reason".split()
 MFU = "mfu"
@@ -322,6 +322,7 @@ def _identity(planned: PlannedCell, plan: Plan) -> dict[str, Any]:
         "params": sizing.params,
         "params_seq": sizing.params_seq,
         "params_blocks": sizing.params_blocks,
+        "state_bytes": planned.state_bytes,
     }
 
 

@@ -6,19 +6,20 @@ from typing import Any
 
 from bench.analysis.growth import equal_terms_at
 from bench.spec import PlannedCell
-from models.layers.cost import FLOPS_PER_MAC
+from models.layers.cost import FLOPS_PER_MAC, ZERO
 
 
 def description(planned: PlannedCell) -> dict[str, Any]:
     """Return a model's sizes, parameters and FLOPs as JSON data.
 
     FLOPs are forward FLOPs of one sample at this sequence length n. `fft_flops`: those of FFTs, if there are some; they are not in `flops`.
+    `state_bytes`: what is carried from token to token, after n tokens; `state`: whether it grows with n. None where the model reads ahead.
     `quadratic_equals_linear_at`: the n at which the two terms are equal, by scope.
     Values unknown for third-party models are None.
     """
     model, sizing = planned.cell.model, planned.sizing
     cost, n = sizing.cost, model.shape.seq_len
-    flops = cost.flops()
+    flops, state = cost.flops(), sizing.state
     return {
         "model": model.name,
         "seq_len": n,
@@ -30,6 +31,8 @@ def description(planned: PlannedCell) -> dict[str, Any]:
         "budget_error": sizing.budget_error,
         "flops": flops.at(n),
         **({"fft_flops": cost.fft_flops()} if cost.fft_flops() else {}),
+        "state_bytes": planned.state_bytes,
+        "state": None if state is None else "grows with n" if state.varying() != ZERO else "fixed",
         "flops_by_degree": None if sizing.is_counted else {str(i): flops.degree(i) * n**i for i in range(3)},
         "terms": [{"name": "counted as a whole", "params": sizing.params, "flops": flops.at(n)}]
         if sizing.is_counted

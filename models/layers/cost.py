@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 FLOPS_PER_MAC = 2
 
@@ -88,6 +88,8 @@ class Term:
     `recompute_macs`: multiply-adds that a fused kernel repeats in its backward. They count as hardware FLOPs, not as model FLOPs.
     `ffts`: number of real FFTs in one sample's forward; the backward takes as many (`models.layers.fft_convolution`).
     `fft_length`: real numbers in each of them, at the config's own seq_len.
+    `state`: numbers that a model which reads one token after another holds after n tokens, so that it computes nothing twice. It has a meaning only
+        where no token reads a later one. Not compared, because a plan holds the sum alone (`bench.spec.Sizing`).
     """
 
     name: str
@@ -98,6 +100,7 @@ class Term:
     recompute_macs: Polynomial = ZERO
     ffts: int = 0
     fft_length: int = 0
+    state: Polynomial = field(default=ZERO, compare=False)
 
     def times(self, factor: int) -> Term:
         return replace(
@@ -106,6 +109,7 @@ class Term:
             macs=self.macs * factor,
             recompute_macs=self.recompute_macs * factor,
             ffts=self.ffts * factor,
+            state=self.state * factor,
         )
 
     def within(self, prefix: str) -> Term:
@@ -171,6 +175,10 @@ class Cost:
         """Return the FLOPs of the FFTs in one sample's forward and backward."""
         return 2 * self.fft_flops()
 
+    def state(self) -> Polynomial:
+        """Return the numbers held after n tokens, read one after another (`Term.state`)."""
+        return _sum(t.state for t in self.terms)
+
     def repeated(self, times: int) -> Cost:
         """Return the cost of `times` copies."""
         return Cost(tuple(t.times(times) for t in self.terms))
@@ -204,9 +212,12 @@ def layer_norm(name: str, width: int, *, scope: str = "blocks") -> Term:
     return Term(name=name, scope=scope, params=constant(2 * width))
 
 
-def fused_attention(pairs: Polynomial, *, params: Polynomial = ZERO) -> tuple[Term, Term]:
-    """Return the cost of scores and weighted sum, each of `pairs` multiply-adds; a fused kernel recomputes the scores in its backward."""
-    return Term(name="scores", params=params, macs=pairs, recompute_macs=pairs), Term(name="weighted_sum", macs=pairs)
+def fused_attention(pairs: Polynomial, *, params: Polynomial = ZERO, state: Polynomial = ZERO) -> tuple[Term, Term]:
+    """Return the cost of scores and weighted sum, each of `pairs` multiply-adds; a fused kernel recomputes the scores in its backward.
+
+    `state`: numbers in the kept keys and values.
+    """
+    return Term(name="scores", params=params, macs=pairs, recompute_macs=pairs, state=state), Term(name="weighted_sum", macs=pairs)
 
 
 def real_fft_flops(length: int) -> int:

@@ -50,13 +50,13 @@ class CrossAttention(nn.Module):
 def cross_attention_cost(width: int, *, queries: Polynomial, keys: Polynomial) -> Cost:
     """Return the cost of `CrossAttention`.
 
-    Scores and weighted sum each take queries x keys x width multiply-adds.
+    Scores and weighted sum each take queries x keys x width multiply-adds. Keys and values of the memory are kept.
     """
     return Cost(
         (
             linear("query", width, width, tokens=queries),
             linear("key_value", width, 2 * width, tokens=keys),
-            *fused_attention(queries * keys * width),
+            *fused_attention(queries * keys * width, state=keys * (2 * width)),
             linear("project", width, width, tokens=queries),
         )
     )

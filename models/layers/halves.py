@@ -94,8 +94,12 @@ def num_source(seq_len: int) -> Polynomial:
 
 
 def of_source(cost: Cost, seq_len: int) -> Cost:
-    """Convert a cost in source tokens to one in target tokens."""
-    return _substituted(cost, offset=seq_len % 2, divisor=1)
+    """Convert a cost in source tokens to one in target tokens.
+
+    The source is read as a whole. Of its encoder nothing is kept but what the decoder counts as its own.
+    """
+    kept = Cost(tuple(replace(term, state=ZERO) for term in cost.terms))
+    return _substituted(kept, offset=seq_len % 2, divisor=1)
 
 
 def in_tokens(cost: Cost, seq_len: int) -> Cost:
@@ -110,8 +114,8 @@ def in_tokens(cost: Cost, seq_len: int) -> Cost:
 
 def _substituted(cost: Cost, *, offset: int, divisor: int) -> Cost:
     def term(old: Term) -> Term:
-        params, macs, recompute = (_compose(p, offset, divisor) for p in (old.params, old.macs, old.recompute_macs))
-        return replace(old, params=params, macs=macs, recompute_macs=recompute)
+        params, macs, recompute, state = (_compose(p, offset, divisor) for p in (old.params, old.macs, old.recompute_macs, old.state))
+        return replace(old, params=params, macs=macs, recompute_macs=recompute, state=state)
 
     return Cost(tuple(term(old) for old in cost.terms))
 

@@ -5,10 +5,12 @@ It pools the tokens, unless each is classified, and applies a linear layer, opti
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.layers.cost import ONE, Cost, N, linear
+from models.layers.cost import ONE, ZERO, Cost, N, constant, linear
 from models.layers.padding import mean_over_valid
 from models.layers.shape import NO_POOL
 
@@ -46,8 +48,9 @@ class Head(nn.Module):
 
 
 def head_cost(width: int, num_classes: int, *, pool: str, hidden: int = 0) -> Cost:
-    tokens = N if pool == NO_POOL else ONE
-    classify = linear("classify", hidden or width, num_classes, scope="head", tokens=tokens)
+    """Return the cost of `Head`. Read token by token, a mean keeps the sum of the tokens."""
+    tokens, state = N if pool == NO_POOL else ONE, constant(width) if pool == "mean" else ZERO
+    classify = replace(linear("classify", hidden or width, num_classes, scope="head", tokens=tokens), state=state)
     if not hidden:
         return Cost((classify,))
     return Cost((linear("hidden", width, hidden, scope="head", tokens=tokens), classify))

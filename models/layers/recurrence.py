@@ -98,7 +98,7 @@ def gru_cost(inputs: int, hidden: int) -> Cost:
     return Cost(
         (
             linear("inputs", inputs, GATES * hidden),
-            Term(name="states", params=constant(weights + GATES * hidden), macs=(N + constant(-1)) * weights),
+            Term(name="states", params=constant(weights + GATES * hidden), macs=(N + constant(-1)) * weights, state=constant(hidden)),
             Term(name="first_state", macs=constant(weights), backward_products=1),
         )
     )

@@ -57,5 +57,9 @@ class ShortConvolution(nn.Module):
 
 
 def short_convolution(name: str, width: int, size: int, *, scope: str = "blocks") -> Term:
-    """Return the cost: `size` multiply-adds per token and channel, products with zeros included."""
-    return Term(name=name, scope=scope, params=constant(width * size + width), macs=N * (width * size))
+    """Return the cost: `size` multiply-adds per token and channel, products with zeros included.
+
+    Read token by token, it keeps the last `size - 1` inputs, which are zeros at first.
+    """
+    params, state = constant(width * size + width), constant(width * (size - 1))
+    return Term(name=name, scope=scope, params=params, macs=N * (width * size), state=state)

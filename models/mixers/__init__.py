@@ -6,7 +6,8 @@ A mixer module defines:
 
 - `Config`: a frozen dataclass with `seq_len`, `width` and other fields, which need defaults.
 - `build(config)`: a module with `forward(tokens, valid=None)`, `(batch, seq_len, width)` -> `(batch, seq_len, output width)`.
-- `cost(config)`: the closed-form `Cost`. A mixer that calls `scaled_dot_product_attention` gives its scores as `recompute_macs`.
+- `cost(config)`: the closed-form `Cost`. A mixer that calls `scaled_dot_product_attention` gives its scores as `recompute_macs`. One that is, or
+    can be, causal gives its `state` (tests/models/test_state.py decodes it token by token).
 
 `valid` is `(batch, seq_len)` bool, True where a token is data. The output at a valid token must not depend on padded tokens, even if they
 hold NaN (`models.layers.padding`). None means that all tokens are valid and adds no work.

@@ -154,12 +154,15 @@ def cost(config: Config) -> Cost:
 
     Causal attention is counted in full, as by both counters, although half of its weights are zero. A fused causal kernel may skip that
     half and do less work than this count. With `window` all scores are computed too, and most are masked.
+
+    Read token by token, it keeps the keys and values of all tokens, with `window` those that the next token can read.
     """
+    kept = constant(config.window) if 0 < config.window < config.seq_len else N
     scales = constant(config.heads if config.scaling == "learned" else 0)
     return Cost(
         (
             linear("qkv", config.width, 3 * config.inner),
-            *fused_attention(N * N * config.inner, params=scales),
+            *fused_attention(N * N * config.inner, params=scales, state=kept * (2 * config.inner)),
             linear("project", config.inner, config.out),
         )
     )

@@ -258,6 +258,8 @@ def cost(config: Config) -> Cost:
     first state, which is zero, count.
 
     An inverse of size s takes 2 b^3 multiply-adds for each pair of blocks of size b = 2, 4, ..., s / 2, together s (s^2 - 4) / 3.
+
+    Read token by token, each head keeps its matrix, and the convolution its last inputs.
     """
     width, states = config.width, config.directions * config.heads
     head_width = config.width // config.heads
@@ -269,7 +271,7 @@ def cost(config: Config) -> Cost:
             linear("strength", width, states),
             *decay,
             *(Term(name=name, macs=macs * config.directions) for name, macs in _rule_macs(config).items()),
-            Term(name="norm", params=constant(head_width)),
+            Term(name="norm", params=constant(head_width), state=constant(width * head_width)),
             linear("gate", width, width),
             linear("project", width, width),
         )

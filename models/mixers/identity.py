@@ -21,6 +21,11 @@ class Config:
     def __post_init__(self) -> None:
         require_sizes(self, "seq_len", "width")
 
+    @property
+    def causal(self) -> bool:
+        """True: no token reads another."""
+        return True
+
 
 class Identity(nn.Module):
     """Return the tokens unchanged, `(batch, n, width)`."""

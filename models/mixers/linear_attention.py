@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.layers.chunks import join_chunks, pairs_in_chunks, split_chunks, tokens_in_chunks
-from models.layers.cost import Cost, N, Term, linear
+from models.layers.cost import Cost, N, Term, constant, linear
 from models.layers.heads import split_heads
 from models.layers.initialise import initialise_linears
 from models.layers.masking import masked_softmax
@@ -132,6 +132,8 @@ def cost(config: Config) -> Cost:
     A state phi(K)^T V has (width / heads)^2 entries per head. Adding a token to it and reading it each take width x (width / heads)
     multiply-adds. With `causal`, a token meets all of its chunk in two more products of `chunk` x width, zeros included, and there is no
     state if all tokens fit in one chunk. The divisors are element-wise work and are not counted.
+
+    Read token by token, each head keeps its state and the sum of its keys.
     """
     n, width = config.seq_len, config.width
     tokens = tokens_in_chunks(n, config.chunk) if config.causal else N
@@ -139,7 +141,8 @@ def cost(config: Config) -> Cost:
     pairs = pairs_in_chunks(n, config.chunk) * width
     products: tuple[Term, ...] = ()
     if config.causal:
-        products += (Term(name="scores", macs=pairs), Term(name="weighted_sum", macs=pairs))
+        kept = constant(width * (width // config.heads + 1))
+        products += (Term(name="scores", macs=pairs, state=kept), Term(name="weighted_sum", macs=pairs))
     if not config.causal or n > config.chunk:
         products += (Term(name="states", macs=through_states), Term(name="reads", macs=through_states))
     return Cost((linear("qkv", width, 3 * width), *products, linear("project", width, width)))

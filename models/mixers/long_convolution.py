@@ -156,6 +156,8 @@ def cost(config: Config) -> Cost:
 
     The filters are computed once for a batch, so at batch 1: their network takes its multiply-adds per tap, of which there are 2 n - 1, or n
     with `causal`. The long convolution takes FFTs of every channel forth and back and of every filter, or n^2 multiply-adds per channel.
+
+    Read token by token, it keeps the gated values of all tokens, and the short convolution its last inputs.
     """
     width, hidden = config.width, config.filter_width
     taps: Polynomial = N if config.causal else N * 2 + constant(-1)
@@ -166,9 +168,9 @@ def cost(config: Config) -> Cost:
         Term(name="skip", params=constant(width)),
     )
     convolution = (
-        Term(name="convolution", ffts=3 * width, fft_length=fft_length(config.seq_len))
+        Term(name="convolution", ffts=3 * width, fft_length=fft_length(config.seq_len), state=N * width)
         if config.kernel == FFT
-        else Term(name="convolution", macs=N * N * width)
+        else Term(name="convolution", macs=N * N * width, state=N * width)
     )
     return (
         Cost((linear("expand", width, 3 * width), short_convolution("short", 3 * width, SHORT_TAPS)))

@@ -363,6 +363,8 @@ def cost(config: Config) -> Cost:
     weights; the product uses the full matrix, so the multiply-adds stay the same, unless kernel=fft takes FFTs instead: of every channel
     forth and back, and of the diagonals of every group. With `rank` a head has 2 n rank weights, and a channel takes as many multiply-adds
     per matrix.
+
+    Read token by token, it keeps the mixed channels of all tokens.
     """
     norm = (layer_norm("norm", config.channels),) if config.gate_norm else ()
     return Cost((*norm, *_projection_terms(config)))
@@ -378,5 +380,6 @@ def _projection_terms(config: Config) -> tuple[Term, ...]:
     weights = N * 2 + constant(-1) if config.toeplitz else N * N
     params: Polynomial = weights * config.heads + biases
     if config.kernel == FFT:
-        return (Term(name=name, params=params, ffts=2 * channels + config.groups, fft_length=fft_length(config.seq_len)),)
-    return (Term(name=name, params=params, macs=N * N * channels),)
+        ffts = 2 * channels + config.groups
+        return (Term(name=name, params=params, ffts=ffts, fft_length=fft_length(config.seq_len), state=N * channels),)
+    return (Term(name=name, params=params, macs=N * N * channels, state=N * channels),)

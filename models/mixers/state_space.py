@@ -219,6 +219,8 @@ def cost(config: Config) -> Cost:
     Per token and direction, the products within a chunk take `chunk` (state + inner) multiply-adds, and those that leave and read a state
     2 state x inner, except in the first chunk and the last one. Convolution and projections take one per weight and token. The decays and
     the scan over states are element-wise.
+
+    Read token by token, it keeps `state` numbers for each inner channel, and the convolution its last inputs.
     """
     inner, state = config.inner, config.state * config.directions
     pairs = pairs_in_chunks(config.seq_len, config.chunk)
@@ -229,7 +231,7 @@ def cost(config: Config) -> Cost:
         (
             linear("project_in", config.width, sum(config.projected), bias=False),
             short_convolution("convolution", config.directions * config.convolved, config.conv_width),
-            Term(name="decay_and_skip", params=constant(3 * config.directions * config.heads)),
+            Term(name="decay_and_skip", params=constant(3 * config.directions * config.heads), state=constant(state * inner)),
             Term(name="scores", macs=pairs * state),
             Term(name="weighted_sum", macs=pairs * (config.directions * inner)),
             Term(name="states", macs=carried),

@@ -14,6 +14,7 @@ from bench.measure.model import cost_of
 from bench.planning.budget import (
     FLOPS_TOLERANCE,
     PARAMS_TOLERANCE,
+    STATE_TOLERANCE,
     Match,
     NoMatch,
     Target,
@@ -25,7 +26,7 @@ from bench.planning.budget import (
 from bench.planning.law import Law, law_of
 from bench.planning.request import parse_model
 from bench.planning.sizing import SizedModel, resolve_models, suggested_flags
-from bench.spec import ModelSpec, Skipped
+from bench.spec import ModelSpec, RequestError, Skipped
 from models.layers.options import option_text
 from models.layers.shape import Interface, Shape
 from tests.contracts.subjects import choices, family_config, family_defaults, interfaces
@@ -74,14 +75,14 @@ def law(model: ModelSpec, measure: str, n: int) -> Law:
 
 @pytest.mark.parametrize("family", names("families"))
 def test_a_law_counts_what_the_cost_counts(family: str) -> None:
-    for text, measure, n in itertools.product(subjects(family), ("params", "flops"), LENGTHS):
+    for text, measure, n in itertools.product(subjects(family), ("params", "flops", "state"), LENGTHS):
         model, chance = unsized(text, 3, 17), random.Random(f"{text} {measure} {n}")
         counts = law(model, measure, n).at(n)
         for place in chance.sample(range(len(counts.widths)), k=min(2, len(counts.widths))):
             units = chance.randrange(1, 90)
             shape = Shape(seq_len=n, width=int(counts.widths[place]), depth=3, heads=int(counts.heads[place]), ffn_width=FFN_UNIT * units)
             cost = cost_of(dataclasses.replace(model, shape=shape))
-            assert counts.base[place] + counts.slope[place] * units == (cost.params() if measure == "params" else cost.flops()).at(n)
+            assert counts.base[place] + counts.slope[place] * units == getattr(cost, measure)().at(n)
 
 
 def test_a_cost_that_depends_on_n_in_pieces_has_a_law_for_each() -> None:
@@ -223,6 +224,51 @@ def test_flops_meet_those_of_the_reference(reference: str, width: str) -> None:
         assert abs(cell.budget_error) <= (PARAMS_TOLERANCE if cell.model.name == reference else FLOPS_TOLERANCE)
         if cell.model.name != reference:
             assert cell.budget_error == pytest.approx(cost_of(cell.model).flops().at(n) / flops[n, cell.budget].at(n) - 1)
+
+
+STATE = {"seq": "64", "depth": "2", "match": "state", "reference": "metaformer+mixer=linear_attention:causal=true"}
+
+
+def test_states_meet_that_of_the_reference() -> None:
+    others = ["metaformer+mixer=state_space:causal=true", "metaformer+mixer=delta_rule:causal=true", "gmlp+causal=true+pool=mean"]
+    found = list(resolve_models(parse_request(models=",".join([STATE["reference"], *others]), params="300k", **STATE)))
+    cells = [cell for cell in found if isinstance(cell, SizedModel)]
+    assert len(cells) == 4
+    reference, *states = (cost_of(cell.model).state().at(64) for cell in cells)
+    assert [cell.budget_error for cell in cells[1:]] == pytest.approx([state / reference - 1 for state in states])
+    assert all(abs(state / reference - 1) <= STATE_TOLERANCE for state in states)
+    assert abs(cost_of(cells[0].model).params().at(64) / 300_000 - 1) <= PARAMS_TOLERANCE
+
+
+@pytest.mark.parametrize("value", [4_000, 9_000, 20_000, 64_001])
+def test_no_model_that_has_the_state_is_passed_over(value: int) -> None:
+    """Against every pair of heads and their width: a wider model of narrower heads may hold less."""
+    model, target = unsized("metaformer+mixer=linear_attention:causal=true", 1, 17), Target(measure="state", value=value, tolerance=0.01)
+    pairs = [(heads, each) for heads in range(2, 64) for each in range(32, 65)]
+    states = {(heads, each): heads * each * (each + 1) + heads * each for heads, each in pairs}  # and the mean of the head
+    allowed = {
+        pair
+        for pair, state in states.items()
+        if abs(state / value - 1) <= 0.01 and canonical_heads(math.prod(pair), tuple(range(32, 65))) == pair[0]
+    }
+    found = match(model, target)
+    assert isinstance(found, Match) == bool(allowed)
+    if isinstance(found, Match):
+        shape = found.model.shape
+        assert states[shape.heads, shape.width // shape.heads] == found.achieved
+    else:
+        assert found.nearest
+        assert f"{value:,} numbers of state" in found.reason
+
+
+def test_what_reads_ahead_has_no_state_to_match() -> None:
+    _, skipped = resolve_models(parse_request(models=f"{STATE['reference']},vit", params="300k", **STATE))
+    assert isinstance(skipped, Skipped)
+    assert "no token reads a later one" in skipped.reason
+    with pytest.raises(RequestError, match="carries no state") as refused:
+        list(resolve_models(parse_request(**{**STATE, "models": "gmlp+causal=true", "reference": "vit"})))
+    known = refused.value.hint.split()[-1]
+    assert list(resolve_models(parse_request(**{**STATE, "models": "gmlp+causal=true", "reference": known})))
 
 
 def test_at_a_given_width_ffn_width_alone_meets_a_budget_that_is_named() -> None:

@@ -50,11 +50,12 @@ EXPLICIT = "explicit"
 SHORT = 10_000
 """Lengths and budgets from this on are abbreviated."""
 LENGTH = "n = "
-SAME = {"params": "same parameters", "shape": "fixed shape", "flops": "same FLOPs", "none": "sizes as given"}
+SAME = {"params": "same parameters", "shape": "fixed shape", "flops": "same FLOPs", "state": "same state", "none": "sizes as given"}
 AT_SAME = {
     "params": "At equal parameters",
     "shape": "At fixed shape",
     "flops": "At equal FLOPs",
+    "state": "At equal state",
     "none": "At the sizes as given",
 }
 """Matching policies (`--match`) as a row's name, and at the start of a sentence."""
