@@ -40,7 +40,7 @@ TEXT_COLUMNS = (
 FLAG_COLUMNS = ("latency_stable", "flops_agree", "quick")
 NUMBER_COLUMNS = (
     *("seq_len", "batch_size", "budget", "budget_error", "width", "depth", "heads", "ffn_width"),
-    *("ffn_moved", "params", "params_seq", "params_blocks"),
+    *("ffn_moved", "params", "params_seq", "params_blocks", "state_bytes"),
     *("flops", "flops_quadratic_share", "flops_train", "fft_flops", "latency_ms", "latency_low_ms", "latency_high_ms"),
     *("latency_min_ms", "latency_max_ms", "ratio", "ratio_low", "ratio_high", "ratio_min", "ratio_max", "num_blocks"),
     *("latency_p90_ms", "latency_p99_ms", "device_latency_ms", "first_call_ms", "compile_s", "throughput_per_s", "tokens_per_s", "mfu"),
@@ -66,7 +66,7 @@ PREFERRED: dict[str, tuple[str, ...]] = {"phase": ("infer",), "engine": ("eager"
 
 The order is fixed in advance, so that no scope is chosen for a favourable answer.
 """
-POLICIES = ("params", "shape", "flops")
+POLICIES = ("params", "shape", "flops", "state")
 
 
 def prepare(rows: pandas.DataFrame, parts: Sequence[Part] = ()) -> pandas.DataFrame:

@@ -46,7 +46,7 @@ DIFFERENCE_UNITS = {"accuracy": "accuracy", "score": "-MSE"}
 Under a score such as R2, each item scores minus its squared error.
 """
 EXACT = ("params", "flops", "peak_memory_bytes")
-SIZE_TOLERANCE = {"params": 0.01, "flops": 0.02}
+SIZE_TOLERANCE = {"params": 0.01, "flops": 0.02, "state": 0.02}
 """The relative size difference of models that count as equally large.
 
 It is twice the tolerance of a budget.
@@ -249,9 +249,10 @@ def with_flops(rows: pandas.DataFrame, plan: Plan) -> pandas.DataFrame:
 def equally_large(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     """Return whether two rows of `with_flops` have equal size.
 
-    The size is FLOPs if FLOPs were matched, else all parameters.
+    The size is FLOPs or the state if these were matched, else all parameters.
     """
-    measure, column = ("flops", "planned_flops") if first["match"] == "flops" else ("params", "params")
+    measure = first["match"] if first["match"] in SIZE_TOLERANCE else "params"
+    column = {"params": "params", "flops": "planned_flops", "state": "state_bytes"}[measure]
     return math.isclose(first[column], second[column], rel_tol=SIZE_TOLERANCE[measure])
 
 

@@ -36,7 +36,7 @@ NOTHING = "This run measured nothing that can be compared."
 EQUAL_SIZE = "equal size"
 ORDINARY = ("At", "Fastest", "In", "Largest", "Neither", "No", "Not", "Of", "Ours", "Significant", "The")
 """Words with which a sentence may begin that are not names."""
-AT_EQUAL = {"params": "equal parameters", "flops": "equal FLOPs", "shape": "fixed shape"}
+AT_EQUAL = {"params": "equal parameters", "flops": "equal FLOPs", "state": "equal state", "shape": "fixed shape"}
 
 
 def question_of(plan: Plan) -> str:

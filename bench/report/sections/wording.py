@@ -17,6 +17,7 @@ POLICIES = {
     "shape": "one shape at every n",
     "params": "equal parameters at every n",
     "flops": "equal FLOPs at every n",
+    "state": "equal state at every n",
     "none": "sizes as given",
 }
 """Matching policies (`--match`) in words."""
