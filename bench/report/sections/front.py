@@ -357,8 +357,8 @@ def unequal_text(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -
 
     `pairs`: the two rows of each pair.
     """
-    by_policy = Counter("flops" if first["match"] == "flops" else "params" for first, _ in pairs)
-    nouns = {"flops": "forward FLOPs", "params": "parameters"}
+    by_policy = Counter(first["match"] if first["match"] in SIZE_TOLERANCE else "params" for first, _ in pairs)
+    nouns = {"flops": "forward FLOPs", "params": "parameters", "state": "states"}
     return [
         f"{num} pair{' was' if num == 1 else 's were'} not tested: their {nouns[policy]} differ by more than {SIZE_TOLERANCE[policy]:.0%}, so "
         "size could explain a difference."
