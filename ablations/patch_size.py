@@ -5,7 +5,7 @@ more, patches of 16 pixels cost ten or more. The FLOPs grow with the tokens, so 
 
 Source: arXiv 2010.11929, Sec. 4.2 (patches of 14, 16 and 32 pixels); a tutorial says that larger patches are better for 32 x 32 pixels.
 
-Cost: an hour on two cores (CIFAR-10, needs --data-root); half an hour on a GPU (estimate); a minute with --quick on a CPU.
+Cost: two hours on two cores (CIFAR-10, needs --data-root); half an hour on a GPU (estimate); a minute with --quick on a CPU.
 """
 
 from bench.questions import Ablation, Arm, Asked, Finding, Grid, predict

@@ -35,8 +35,7 @@ def blocks(depth_of: Mapping[str, str]) -> tuple[Arm, ...]:
     return tuple(Arm(name=budget, flags={"params": budget, "depth": depth}) for budget, depth in depth_of.items())
 
 
-CIFAR = {**TRAINED, "task": "cifar10", "recipe": "batch_size=64,learning_rate=1e-3,augment=crop+flip", "epochs": "5"}
-"""300k is trained as `data_size` trains with all photographs."""
+CIFAR = {**TRAINED, "task": "cifar10", "recipe": "batch_size=64,learning_rate=1e-3,augment=crop+flip", "epochs": "3"}
 FEW_BLOCKS = {"105k": "2", "300k": "4", "1M": "6"}
 MORE_BLOCKS = {**FEW_BLOCKS, "4M": "6", "12M": "12", "51M": "12"}
 LARGE = {**CIFAR, "seq": "65", "epochs": "15", "recipe": "batch_size=256,learning_rate=1e-3,augment=crop+flip,precision=bf16-autocast"}

@@ -341,7 +341,7 @@ def diff(
         check.require_judged()
 
 
-@command(READ, "bench predict results/2026-11-20_cpu_digits photo.jpg")
+@command(READ, "bench predict results/RUN photo.jpg")
 def predict(
     options: Options,
     run: Annotated[Path, argument("Folder of a run with --save-weights, on a task of images.")],

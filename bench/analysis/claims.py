@@ -20,6 +20,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import operator
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -418,8 +419,11 @@ def _closed(claim: Claim, evidence: Evidence, share_of: Callable[[Row, Row], flo
         shares = [(share, row) for row in rows if row["seq_len"] == n and (share := share_of(homes[row["cell_id"]], row)) is not None]
         if not shares:
             continue
-        (least, _), (most, chosen) = min(shares, key=_first), max(shares, key=_first)
-        spread = f"{least:.1%} to {most:.1%}" if f"{least:.1%}" != f"{most:.1%}" else f"{most:.1%}"
+        (least, _), (most, chosen) = (extreme(shares, key=operator.itemgetter(0)) for extreme in (min, max))
+        estimates, spread = [_exact_share(most, n)], f"{most:.1%}"
+        if f"{least:.1%}" != spread:
+            estimates.append(dataclasses.replace(_exact_share(least, n), name="in the size with the least"))
+            spread = f"{least:.1%} to {spread}"
         found.append(
             Verdict(
                 claim=claim,
@@ -427,20 +431,11 @@ def _closed(claim: Claim, evidence: Evidence, share_of: Callable[[Row, Row], flo
                 scope=scope_of(chosen),
                 answer=SUPPORTED if most else REFUTED,
                 reason=f"At n = {n} the term in n^2 is {spread} of {where}." if most else f"No term in n^2: {where} are linear in n.",
-                estimates=_exact_shares(least, most, n) if " to " in spread else (_exact_share(most, n),),
+                estimates=tuple(estimates),
                 cells=tuple(dict.fromkeys(row["cell_id"] for _, row in shares)),
             )
         )
     return found
-
-
-def _first(pair: tuple[float, Row]) -> float:
-    return pair[0]
-
-
-def _exact_shares(least: float, most: float, n: int) -> tuple[Estimate, ...]:
-    """Return the largest and the smallest share of models of several sizes."""
-    return _exact_share(most, n), dataclasses.replace(_exact_share(least, n), name="in the size with the least")
 
 
 def _exact_share(share: float, n: int) -> Estimate:

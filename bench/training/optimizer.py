@@ -15,9 +15,8 @@ Sources: arXiv 1711.05101 (AdamW), 1412.6980 (Adam), https://kellerjordan.github
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -25,7 +24,6 @@ from torch import nn
 
 from bench.spec import Recipe
 
-Group = dict[str, Any]
 MOMENTUM = 0.9
 STEPS, STEP_FACTOR = (0.5, 0.75), 0.1
 """Shares of the steps after which `step` multiplies the rate, and by what."""
@@ -42,13 +40,12 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": free, "weight_decay": 0.0}]
     fused = not any(map(torch.is_complex, [*decayed, *free]))
     given = [group for group in groups if group["params"]] or groups[:1]
-    if recipe.optimizer == "muon":
-        hidden = {id(parameter) for parameter in decayed[1:-1] if parameter.ndim == 2}
-        matrices, others = _parted(given, lambda parameter: id(parameter) in hidden)
-        return MuonAndAdamW(matrices, others, learning_rate=recipe.learning_rate)
+    hidden = [parameter for parameter in decayed[1:-1] if parameter.ndim == 2]
+    if recipe.optimizer == "muon" and hidden:
+        return MuonAndAdamW(hidden, given, recipe)
     if recipe.optimizer == "sgd":
         return torch.optim.SGD(given, lr=recipe.learning_rate, momentum=MOMENTUM, nesterov=True, fused=fused)
-    kind: type[torch.optim.Adam] = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}[recipe.optimizer]
+    kind: type[torch.optim.Adam] = torch.optim.Adam if recipe.optimizer == "adam" else torch.optim.AdamW
     return kind(given, lr=recipe.learning_rate, fused=fused)
 
 
@@ -56,14 +53,18 @@ class MuonAndAdamW(torch.optim.Optimizer):
     """Muon for the matrices of hidden layers; AdamW for all else: the first and the last matrix, vectors and tensors of other shapes.
 
     The steps of Muon are scaled to the root mean square of AdamW's (arXiv 2502.16982, Sec. 2.2), so that both take one learning rate.
+
+    `hidden`: these matrices, at least one.
+    `groups`: parameter groups of the whole model.
     """
 
-    def __init__(self, matrices: list[Group], others: list[Group], *, learning_rate: float) -> None:
-        makers = (
-            (matrices, functools.partial(torch.optim.Muon, lr=learning_rate, adjust_lr_fn="match_rms_adamw")),
-            (others, functools.partial(torch.optim.AdamW, lr=learning_rate)),
+    def __init__(self, hidden: Sequence[nn.Parameter], groups: Sequence[dict[str, Any]], recipe: Recipe) -> None:
+        known, rate = set(map(id, hidden)), recipe.learning_rate
+        others = [{**group, "params": [one for one in group["params"] if id(one) not in known]} for group in groups]
+        self.parts: tuple[torch.optim.Optimizer, ...] = (
+            torch.optim.Muon(hidden, lr=rate, weight_decay=recipe.weight_decay, adjust_lr_fn="match_rms_adamw"),
+            torch.optim.AdamW(others, lr=rate),
         )
-        self.parts: list[torch.optim.Optimizer] = [make(groups) for groups, make in makers if groups]
         super().__init__([group for part in self.parts for group in part.param_groups], {})
         self._share()
 
@@ -80,13 +81,6 @@ class MuonAndAdamW(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         for part in self.parts:
             part.step(closure)
-
-
-def _parted(groups: list[Group], belongs: Callable[[nn.Parameter], bool]) -> tuple[list[Group], list[Group]]:
-    """Part each group into (those that belong, the others); empty ones are left out."""
-    parts = ([{**group, "params": [one for one in group["params"] if belongs(one) is kind]} for group in groups] for kind in (True, False))
-    first, second = ([group for group in part if group["params"]] for part in parts)
-    return first, second
 
 
 def decay_groups(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:

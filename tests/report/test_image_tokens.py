@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from bench.report.charts.image_tokens import ACROSS, MAX_DOWN
 from bench.report.charts.style import figure_style
 from bench.report.document import FigureBlock
-from bench.report.sections.image_tokens import ACROSS, MAX_DOWN, MAX_FIGURES, image_blocks
+from bench.report.sections.image_tokens import MAX_FIGURES, image_blocks
 from bench.spec import Outcome, Plan
 from bench.training.pictures import Picture, encode_picture
 from tests.made_jobs import training_record

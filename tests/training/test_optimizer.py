@@ -164,3 +164,8 @@ def test_muon_goes_on_from_its_state() -> None:
     resumed.load_state_dict(begun.state_dict())
     step(second, resumed, 2)
     assert all(map(torch.equal, whole.parameters(), second.parameters()))
+
+
+def test_muon_without_hidden_matrices_is_adamw() -> None:
+    for model in (nn.Linear(2, 2), nn.Identity()):
+        assert isinstance(build_optimizer(model, Recipe(optimizer="muon")), torch.optim.AdamW)

@@ -76,11 +76,16 @@ def draw_matrix(axis: Axes, matrix: Matrix, *, signed: bool, limit: float) -> Ax
         interpolation="none",  # keeps an SVG sharp at any size: it holds the entries themselves
         aspect="auto",
     )
+    draw_frame(axis)
+    return image
+
+
+def draw_frame(axis: Axes) -> None:
+    """Draw a thin frame, without ticks and grid."""
     axis.grid(visible=False)
     axis.set(xticks=[], yticks=[])
     axis.spines[:].set_visible(True)
     axis.spines[:].set_linewidth(0.5)
-    return image
 
 
 def draw_scale(bar: Axes, image: AxesImage) -> None:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
-from numpy.typing import NDArray
 
 from bench import numbers
-from bench.report.charts.lines import Line, draw_series, label_ends, panels
-from bench.report.charts.style import GREY, SeriesStyle, display_name, series_styles, slug
+from bench.report.charts.epochs import ACCURACY, LOSS, SPLITS, TRAINING, VALIDATION, Series, draw_epochs
+from bench.report.charts.style import display_name, slug
 from bench.report.document import Block, FigureBlock, Paragraph
 from bench.report.sections.trained import trainings_in_order
 from bench.report.tables import Table
 from bench.spec import Plan, PlannedCell, Record
 
-MAX_FIGURES, MAX_MARKERS = 6, 10
-PANEL_WIDTH = 3.7
-TRAINING, VALIDATION = SPLITS = ("training", "validation")
-LOSS, ACCURACY = MEASURES = ("loss", "accuracy")
+MAX_FIGURES = 6
 SAMPLES = {
     (LOSS, TRAINING): "loss",
     (LOSS, VALIDATION): "validation_loss",
@@ -31,8 +24,6 @@ SAMPLES = {
 """Series of a record by measure and split."""
 ADDED = ("validation_loss", "train_accuracy")
 """Series that older records lack; without any there is no figure."""
-Series = Mapping[tuple[str, str], NDArray[np.float64]]
-"""By measure and split, `(seeds, epochs)`."""
 CAPTION = (
     "Training: running mean over the epoch's batches, each before its step, with dropout, augmentation and label smoothing; it costs nothing, and "
     "lags in early epochs. Validation: after the epoch, without these."
@@ -57,43 +48,6 @@ def series_of(trained: Sequence[Record]) -> Series:
         if num := min(map(len, series)):
             found[key] = np.array([values[:num] for values in series], dtype=np.float64)
     return found
-
-
-def draw_epochs(model: str, series: Series) -> Figure:
-    """Draw loss and accuracy side by side: training grey, validation in the model's colour, bands from the lowest to the highest seed."""
-    figure, axes = panels(len(MEASURES), SPLITS, width=PANEL_WIDTH, across=len(MEASURES))
-    own = series_styles([model])[model]
-    styles = {
-        TRAINING: SeriesStyle(color=GREY, marker="o", line="--"),
-        VALIDATION: SeriesStyle(color=own.color, marker=own.marker, line="-"),
-    }
-    for axis, measure in zip(axes, MEASURES, strict=True):
-        lines = [_line(split, values, styles[split]) for (found, split), values in series.items() if found == measure]
-        draw_series(axis, lines)
-        _set_axes(axis, measure, is_share=(ACCURACY, TRAINING) in series and measure == ACCURACY)
-        label_ends(axis, lines)
-    return figure
-
-
-def _line(split: str, values: NDArray[np.float64], style: SeriesStyle) -> Line:
-    several, num = values.shape[0] > 1, values.shape[1]
-    return Line(
-        label=split,
-        style=style if num <= MAX_MARKERS else SeriesStyle(color=style.color, marker="", line=style.line),
-        x=range(1, num + 1),
-        y=values.mean(axis=0).tolist(),
-        low=values.min(axis=0).tolist() if several else (),
-        high=values.max(axis=0).tolist() if several else (),
-    )
-
-
-def _set_axes(axis: Axes, measure: str, *, is_share: bool) -> None:
-    axis.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
-    axis.set_xlabel("epoch")
-    axis.set_ylabel(measure if measure == LOSS or is_share else "score")
-    axis.set(xlim=axis.get_xlim(), ylim=axis.get_ylim())  # as they are now, for the places of labels
-    if is_share:
-        axis.yaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
 
 
 def _figure_block(planned: PlannedCell, training: str, series: Series) -> FigureBlock:

@@ -36,7 +36,7 @@ from bench.report.document import Block, Bullets, Document, FigureBlock, Paragra
 from bench.report.images import images_of, svg_file
 from bench.report.markdown import to_markdown
 from bench.report.tables import Column, Table, plain
-from bench.spec import Plan, Recipe
+from bench.spec import OPTIMIZERS, Plan, Recipe
 
 
 def name_of(fronts: Fronts) -> str:
@@ -440,7 +440,7 @@ def _seeds(rows: pandas.DataFrame, planned: int) -> str:
 def _recipe(plan: Plan) -> str:
     recipe: Recipe = plan.recipe
     rate = f"rate chosen from {plan.settings.lr_trials} trials" if plan.settings.lr_trials else f"at {recipe.learning_rate:g}"
-    return f"{recipe.epochs} epochs of AdamW {rate}, batch {recipe.batch_size * recipe.accumulate}"
+    return f"{recipe.epochs} epochs of {OPTIMIZERS[recipe.optimizer]} {rate}, batch {recipe.batch_size * recipe.accumulate}"
 
 
 def _size(row: Mapping[str, Any]) -> str:
