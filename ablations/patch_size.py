@@ -5,7 +5,7 @@ more, patches of 16 pixels cost ten or more. The FLOPs grow with the tokens, so 
 
 Source: arXiv 2010.11929, Sec. 4.2 (patches of 14, 16 and 32 pixels); a tutorial says that larger patches are better for 32 x 32 pixels.
 
-Cost: two hours on two cores (CIFAR-10, needs --data-root); half an hour on a GPU (estimate); a minute with --quick on a CPU.
+Cost: an hour on two cores (CIFAR-10, needs --data-root); half an hour on a GPU (estimate); a minute with --quick on a CPU.
 """
 
 from bench.questions import Ablation, Arm, Asked, Finding, Grid, predict
@@ -15,7 +15,7 @@ FAMILIES = ("gmlp", "vit", "transformer")
 PATCHES = {"8 px": "17", "4 px": "65", "16 px": "5"}
 SMALL = {"models": ",".join(FAMILIES), "depth": "4", "params": "300k", "width": "64", "metrics": "params,flops,accuracy"}
 RECIPE = "batch_size=64,learning_rate=1e-3,augment=crop+flip"
-FEW = {**SMALL, "task": "cifar10+items=7000", "epochs": "20", "recipe": RECIPE}
+FEW = {**SMALL, "task": "cifar10+items=7000", "epochs": "12", "recipe": RECIPE}
 MANY = {**SMALL, "task": "cifar10", "epochs": "15", "params": "4M", "depth": "6", "width": "256", "recipe": RECIPE}
 
 
