@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from models.layers.shape import require_one_of
 
 HIGHER, LOWER, EQUAL = "higher", "lower", "equal"
-EXPECTATIONS = (HIGHER, LOWER, EQUAL)
+SOLVES, FAILS = "solves", "fails"
+EXPECTATIONS = (HIGHER, LOWER, EQUAL, SOLVES, FAILS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,13 +61,14 @@ MEASURES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """The effect that an ablation expects between two arms.
+    """The effect that an ablation expects between two arms, or that an arm solves its task.
 
     `part`: name of the part.
     `arm`: name of the arm.
     `against`: the other arm; empty for the part's baseline.
     `measure`: a name in MEASURES.
-    `expected`: `higher` or `lower` by more than `by`, or `equal` within `by`.
+    `expected`: `higher` or `lower` by more than `by`, or `equal` within `by`; `solves` or `fails`: more or fewer than half of the seeds solve the
+        task, whatever another arm does.
     `by`: the smallest effect that counts: a difference in accuracy or score, or a fraction of a cost ratio (0.05 is 5 %).
     `seq_len`: the length it holds for; None for every length.
     `because`: the reason.
@@ -84,6 +86,10 @@ class Prediction:
     seq_len: int | None = None
     because: str = ""
     device: str = ""
+
+    @property
+    def is_about_solving(self) -> bool:
+        return self.expected in (SOLVES, FAILS)
 
     def __post_init__(self) -> None:
         require_one_of("expected", self.expected, EXPECTATIONS)
@@ -121,6 +127,17 @@ class PaysFrom:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LeastState:
+    """The least state among `arms` with which most seeds solve a part's task, and the time of that arm over the baseline's.
+
+    The arms are those of one mixer.
+    """
+
+    part: str
+    arms: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Finding:
     """A sentence of a question's answer, with `{}` for each effect that it is `about`.
 
@@ -128,7 +145,7 @@ class Finding:
     """
 
     text: str
-    about: tuple[Asked | PaysFrom, ...]
+    about: tuple[Asked | PaysFrom | LeastState, ...]
 
 
 OWN_SPREADS = "each pair's own variances, degrees of freedom by Satterthwaite"

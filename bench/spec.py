@@ -337,6 +337,8 @@ class Recipe:
     `ema`: decay per step of the exponential moving average of the weights, which is then scored and kept; 0 scores the weights themselves.
     `patience`: epochs without a better validation score before `plateau` halves the rate.
     `early_stop`: epochs without a better validation score before training ends; 0 never ends early.
+    `epoch_items`: training items of an epoch, drawn anew for each; 0 takes all.
+    `until_solved`: whether training ends after the first epoch in which the validation score reaches the one at which the task counts as solved.
     `accumulate`: batches per step.
     `dropout`: probability at each place in `dropout_at` (`models.layers.dropout`).
     `augment`: image augmentations, of AUGMENTATIONS.
@@ -382,6 +384,8 @@ class Recipe:
     stochastic_depth: float = 0.0
     init: str = ""
     init_sha256: str = ""
+    epoch_items: int = 0
+    until_solved: bool = False
 
     def __post_init__(self) -> None:
         require_one_of("schedule", self.schedule, SCHEDULES)

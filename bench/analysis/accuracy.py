@@ -57,6 +57,11 @@ class Solved:
         found = stats.binomtest(self.num, self.of).proportion_ci(level, method="exact")
         return Interval(estimate=self.num / self.of, low=float(found.low), high=float(found.high), num=self.of)
 
+    @property
+    def is_by_most(self) -> bool:
+        """Whether the interval of the share lies above one half."""
+        return self.share().low > 0.5
+
     def differs(self, other: Solved, level: float = LEVEL) -> bool:
         """Return whether two shares differ, by the exact test of Boschloo (1970), two-sided."""
         from scipy import stats
@@ -65,16 +70,23 @@ class Solved:
         return bool(stats.boschloo_exact(table).pvalue <= 1 - level)
 
 
-def solved_seeds(row: Mapping[str, Any], scores: Scores) -> Solved | None:
-    """Count the seeds whose accuracy reaches the threshold that the row's task states; None if it states none.
+def solved_seeds(task: str, trainings: Sequence[Record], scores: Scores) -> Solved | None:
+    """Count the seeds that reach the accuracy which the task states; None if it states none.
 
-    `scores`: `(seeds, items)`.
+    A training that ends when it solves the task is judged by the validation score that ends it, any other by its test items.
+
+    `scores`: of the test items, `(seeds, items)`.
     """
     try:
-        threshold = info_of(str(row["task"])).solved_at
+        threshold = info_of(task).solved_at
     except RequestError:  # a task of other data or of another project
         return None
-    return None if threshold is None else Solved(num=int((scores.mean(axis=1) >= threshold).sum()), of=len(scores))
+    if threshold is None:
+        return None
+    values = [record.outcome.values for record in trainings]
+    if all("solved_at" in found for found in values):
+        return Solved(num=sum(found["validation"] >= found["solved_at"] for found in values), of=len(values))
+    return Solved(num=int((scores.mean(axis=1) >= threshold).sum()), of=len(scores))
 
 
 @dataclass(frozen=True, kw_only=True)

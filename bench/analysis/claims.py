@@ -26,15 +26,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.analysis.accuracy import GROUP, MIN_DECIDED_SEEDS, Scores, compare_scores
+from bench.analysis.accuracy import GROUP, MIN_DECIDED_SEEDS, Scores, Solved, compare_scores, seed_caveat
 from bench.analysis.effects import Contrast, Effect, place_text
 from bench.analysis.frame import SCOPE_KEYS, WITHOUT_PAIRS, is_subject, label_of, scope_of, scope_rank
 from bench.analysis.growth import ACTIVATIONS, LATENCY, Series, local_exponents, polynomial_of, samples_of, series_of
 from bench.intervals import LEVEL, Interval, joint_level
 from bench.numbers import is_empty
-from bench.questions import EQUAL, HIGHER, MEASURES, Prediction
+from bench.questions import EQUAL, HIGHER, MEASURES, SOLVES, Prediction
 from bench.reading.timings import Timings, ratio_of
-from bench.spec import MEASURED
+from bench.spec import MEASURED, Plan
 
 COUNTED = ("params", "flops", "memory", "activation_bytes", "train_flops")
 """Quantities of claims and predictions that have no noise."""
@@ -162,6 +162,9 @@ def claim_of(prediction: Prediction) -> Claim:
     Examples: `accuracy higher by more than 0.02`, `latency equal within 5 %`.
     """
     measure = MEASURES[prediction.measure]
+    if prediction.is_about_solving:
+        text = "solves the task in most seeds" if prediction.expected == SOLVES else "does not solve the task in most seeds"
+        return Claim(question=text, metric=measure.name, because=prediction.because)
     by = f"{100 * prediction.by:g} %" if measure.is_ratio else f"{prediction.by:g}"
     more = f" within {by}" if prediction.expected == EQUAL else (f" by more than {by}" if prediction.by else "")
     where = f" at n = {prediction.seq_len}" if prediction.seq_len is not None else ""
@@ -222,6 +225,32 @@ def judge_prediction(prediction: Prediction, contrasts: Sequence[Contrast], effe
         answer=answer_to_all(answers, complete=not lost),
         estimates=tuple(Estimate(name=place_text(e.contrast.place), value=e.estimate, unit=measure.unit) for e in found),
         cells=tuple(dict.fromkeys(itertools.chain.from_iterable(effect.contrast.cells for effect in found))),
+    )
+
+
+def judge_solving(prediction: Prediction, plan: Plan, solved: Mapping[str, Solved]) -> Verdict:
+    """Judge whether an arm solves its task, or fails to, by the exact interval of the share of its seeds against one half.
+
+    The intervals of a part's arms hold together (Bonferroni).
+
+    `solved`: the seeds that solve the task, by cell id.
+    """
+    part = next((part for part in plan.parts if part.name == prediction.part), None)
+    arms = {arm.name: arm.cells for arm in part.arms} if part else {}
+    found = {cell_id: solved[cell_id] for cell_id in arms.get(prediction.arm, ()) if cell_id in solved}
+    if not found:
+        return _unanswered(prediction, "not in this run" if prediction.arm not in arms else "it was not trained")
+    if caveat := seed_caveat(min(one.of for one in found.values()), plan.settings.seeds):
+        return _unanswered(prediction, caveat)
+    shares = {cell_id: one.share(joint_level(LEVEL, len(arms))) for cell_id, one in found.items()}
+    low, high = (0.5, 1.0) if prediction.expected == SOLVES else (0.0, 0.5)
+    answers = [answer_of(share, low, high, inclusive=True) for share in shares.values()]
+    counts = ", ".join(f"{one.num} of {one.of} seeds" for one in found.values())
+    return dataclasses.replace(
+        _unanswered(prediction, counts),
+        answer=answer_to_all(answers),
+        estimates=tuple(Estimate(name="", value=share, unit="share") for share in shares.values()),
+        cells=tuple(found),
     )
 
 

@@ -135,12 +135,15 @@ def place_text(place: Mapping[str, Any]) -> str:
 
 
 def with_baselines(predictions: Sequence[Prediction], parts: Sequence[Part]) -> list[Prediction]:
-    """Return predictions that all name the arm to compare with.
+    """Return predictions that all name the arm to compare with, if they are about two.
 
     The default is the baseline of the prediction's part.
     """
     baselines = {part.name: part.baseline for part in parts}
-    return [dataclasses.replace(found, against=found.against or baselines.get(found.part, "")) for found in predictions]
+    return [
+        found if found.is_about_solving else dataclasses.replace(found, against=found.against or baselines.get(found.part, ""))
+        for found in predictions
+    ]
 
 
 def contrasts_of(parts: Sequence[Part], predictions: Sequence[Prediction], rows: Mapping[str, Mapping[str, Any]]) -> list[Contrast]:

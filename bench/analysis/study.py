@@ -14,8 +14,8 @@ from typing import Any
 
 import pandas
 
-from bench.analysis.accuracy import CurveGroup, equal_budgets
-from bench.analysis.claims import Evidence, Verdict, judge, judge_prediction, withheld
+from bench.analysis.accuracy import CurveGroup, Solved, equal_budgets, solved_seeds
+from bench.analysis.claims import Evidence, Verdict, judge, judge_prediction, judge_solving, withheld
 from bench.analysis.effects import ArmFront, Contrast, Effect, Observations, arm_fronts, contrasts_of, effects_of, with_baselines
 from bench.analysis.frame import cells, is_subject, mixes_all, prepare, row_values, scopes_of, varying
 from bench.analysis.growth import (
@@ -225,6 +225,15 @@ class Study:
         return trainings_of(self.plan, self.records)
 
     @functools.cached_property
+    def solved(self) -> Mapping[str, Solved]:
+        """How many seeds of every trained cell solve its task, by cell id; without tasks that are not solved or missed."""
+        found = {
+            cell_id: solved_seeds(str(self.row_by_cell[cell_id]["task"]), self.trainings[cell_id], trained.scores)
+            for cell_id, trained in self.scores.items()
+        }
+        return {cell_id: solved for cell_id, solved in found.items() if solved}
+
+    @functools.cached_property
     def observations(self) -> Observations:
         """The data that effects are estimated from."""
         found = {cell_id: records for cell_id, records in self.trainings.items() if records}
@@ -267,7 +276,12 @@ class Study:
     @functools.cached_property
     def prediction_verdicts(self) -> Sequence[Verdict]:
         """Verdicts on the predictions, in their order."""
-        found = [judge_prediction(prediction, self.contrasts, self.effects) for prediction in self.predictions]
+        found = [
+            judge_solving(prediction, self.plan, self.solved)
+            if prediction.is_about_solving
+            else judge_prediction(prediction, self.contrasts, self.effects)
+            for prediction in self.predictions
+        ]
         return [withheld(verdict, self.caveat, quick=self.plan.settings.quick) for verdict in found]
 
     @functools.cached_property

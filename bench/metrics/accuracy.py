@@ -57,12 +57,13 @@ COLUMNS = (
     "teacher_accuracy",
     "teacher_s",
     "num_epochs",
+    "num_steps",
     "learning_rate",
     "train_engine",
     "train_precision",
 )
 MEANS = (*TOP_COLUMNS, "train_accuracy", "train_score", "teacher_accuracy")
-MEDIANS = ("train_s", "epoch_s", "train_images_per_s", "train_flops", "teacher_s", "num_epochs")
+MEDIANS = ("train_s", "epoch_s", "train_images_per_s", "train_flops", "teacher_s", "num_epochs", "num_steps")
 WAYS = ("train_engine", "train_precision")
 NOT_NUMBERS = ("score_name", *WAYS)
 
@@ -113,6 +114,7 @@ def train_job(job: Job, *, seed: int, scores_test: bool) -> TrainResult:
 def training_values(job: Job, result: TrainResult) -> dict[str, Any]:
     """Return cost, data and validation score of a training run.
 
+    `solved_at`: the validation score at which it would end, if its recipe says so.
     `train_engine`, `train_precision`: how the steps were computed.
     `hosts`: the machines that trained, in order. `training_version`: the code that determined what they learned.
     `train_flops`: model FLOPs of forward and backward over all epochs; None if the backward pass of a model from outside cannot be counted. A
@@ -134,12 +136,14 @@ def training_values(job: Job, result: TrainResult) -> dict[str, Any]:
         "train_images_per_s": result.images_per_s,
         "train_flops": train_flops if found is None or found.has_backward else None,
         "num_epochs": len(result.epochs),
+        "num_steps": result.num_steps,
         "best_epoch": result.best_epoch,
         "learning_rate": job.recipe.learning_rate,
         "weight_decay": job.recipe.weight_decay,
         "training_version": training_version(job.cell.model.family),
         "train_engine": "compile" if job.recipe.compile else job.recipe.engine,
         "train_precision": job.recipe.precision,
+        **({"solved_at": info_of(job.cell.workload.task).solved_at} if job.recipe.until_solved else {}),
         **({"hosts": "; ".join(result.hosts)} if result.hosts else {}),
         **({"teacher_s": teacher.train_s, "teacher_accuracy": teacher.accuracy, "teacher_params": teacher.params} if teacher else {}),
     }

@@ -506,7 +506,12 @@ def _step_flops(planned: PlannedCell) -> int:
 
 def _num_steps(planned: PlannedCell, recipe: Recipe) -> float:
     """Return the optimizer steps of a training; validation items count as training items."""
-    return recipe.epochs * info_of(planned.cell.workload.task).num_train / recipe.batch_size
+    return recipe.epochs * _epoch_items(planned, recipe) / recipe.batch_size
+
+
+def _epoch_items(planned: PlannedCell, recipe: Recipe) -> int:
+    num_train = info_of(planned.cell.workload.task).num_train
+    return min(recipe.epoch_items or num_train, num_train)
 
 
 def _is_launched(device: str, recipe: Recipe) -> bool:
@@ -515,10 +520,9 @@ def _is_launched(device: str, recipe: Recipe) -> bool:
 
 
 def _training_flops(planned: PlannedCell, recipe: Recipe) -> float:
-    task = info_of(planned.cell.workload.task)
     n = planned.cell.model.shape.seq_len
     cost = planned.sizing.cost
     flops = (
         max(cost.train_flops().at(n), TRAIN_PHASE_FACTOR * cost.flops().at(n)) if planned.sizing.is_counted else cost.train_flops().at(n)
     )
-    return float(flops * task.num_train * recipe.epochs)
+    return float(flops * _epoch_items(planned, recipe) * recipe.epochs)

@@ -55,6 +55,7 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "optimizer": {"words": tuple(OPTIMIZERS)},
     "ema": {"high": 0.999999},
     "stochastic_depth": {"high": 0.95},
+    "epoch_items": {"high": MAX_COUNT},
 }
 OPTIONS = tuple(Option(f.name, getattr(Recipe(), f.name), **BOUNDS.get(f.name, {})) for f in dataclasses.fields(Recipe))
 RECIPE_KEYS = ", ".join(option.name for option in OPTIONS)
@@ -78,6 +79,10 @@ def check_fits(recipe: Recipe, task: str) -> None:
     reads = info_of(task).reads
     if recipe.augment and not isinstance(reads, Images):
         raise RequestError(f"augment={'+'.join(recipe.augment)} needs images; task {task} has none", "leave augment out of `recipe`")
+    if recipe.until_solved and info_of(task).solved_at is None:
+        raise RequestError(
+            f"until_solved=true needs a task that can be solved; task {task} states no score for it", "leave until_solved out of `recipe`"
+        )
     if "randaugment" in recipe.augment and isinstance(reads, Images) and not reads.are_bytes:
         raise RequestError(
             f"randaugment needs images stored as bytes; the images of task {task} are not", "leave randaugment out of `recipe`"

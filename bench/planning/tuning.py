@@ -1,6 +1,7 @@
 """Search learning rates and weight decays fairly across models.
 
-Every model makes the same number of trials on validation data, each with a fifth of the epochs. First all try the same values around the recipe's.
+Every model makes the same number of trials on validation data, each with a fifth of the epochs. With `until_solved`, a trial has all of them, but
+ends when it solves the task, and of two that do the one with fewer epochs is better. First all try the same values around the recipe's.
 As long as one model's best value lies at an end of the values that it tried, every model makes another trial: beyond the end, or between its best
 value and the better neighbour. Imports no torch.
 """
@@ -11,7 +12,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.spec import MEASURED, TUNING, Cell, Plan, Recipe, Record, base_recipe, is_trained, training_id
 
@@ -22,7 +23,20 @@ MAX_WIDENING = 2
 EPOCHS_PER_TRIAL_EPOCH = 5
 STEPS = {"learning_rate": 2.0, "weight_decay": 4.0}
 """Ratio of neighbouring values at first, by setting of the recipe."""
-FAILED = -math.inf
+
+
+class Score(NamedTuple):
+    """What orders trials: the validation score; between those that solved the task, the fewer epochs.
+
+    `value`: at most the score at which training ends, if there is one.
+    `minus_epochs`: 0 without such a score.
+    """
+
+    value: float
+    minus_epochs: int = 0
+
+
+FAILED = Score(-math.inf)
 """Score of a trial that diverged or failed otherwise."""
 TRIAL_SEED_OFFSET = 1_000_000
 """Offset of the one seed that all trials share.
@@ -41,7 +55,7 @@ class Tuned:
     """
 
     trials: tuple[Recipe, ...] = ()
-    scores: tuple[float | None, ...] = ()
+    scores: tuple[Score | None, ...] = ()
     recipe: Recipe | None = None
 
 
@@ -83,10 +97,11 @@ class Search:
 class _Model:
     """The trials of one model; those of one setting at a time."""
 
-    def __init__(self, cell: Cell, base: Recipe, scores: Mapping[str, float]) -> None:
+    def __init__(self, cell: Cell, base: Recipe, scores: Mapping[str, Score]) -> None:
         self.base, self.trials = base, list[Recipe]()
         self._cell, self._all_scores = cell, scores
-        self._best = dataclasses.replace(base, epochs=math.ceil(base.epochs / EPOCHS_PER_TRIAL_EPOCH))
+        epochs = base.epochs if base.until_solved else math.ceil(base.epochs / EPOCHS_PER_TRIAL_EPOCH)
+        self._best = dataclasses.replace(base, epochs=epochs)
 
     def begin(self, setting: str, num: int) -> None:
         """Try `num` values of a setting around the recipe's."""
@@ -99,13 +114,13 @@ class _Model:
         if (recipe := self._recipe(value)) not in self.trials:
             self.trials.append(recipe)
 
-    def scores(self) -> dict[float, float] | None:
+    def scores(self) -> dict[float, Score] | None:
         """Return the score of each value; None if one is missing."""
         found = {value: self._score(self._recipe(value)) for value in self.values}
         scored = {value: score for value, score in found.items() if score is not None}
         return scored if len(scored) == len(found) else None
 
-    def choose(self, scores: Mapping[float, float]) -> None:
+    def choose(self, scores: Mapping[float, Score]) -> None:
         """Keep the best value for the settings still to be tried."""
         self._best = self._recipe(_best(scores))
 
@@ -116,7 +131,7 @@ class _Model:
         recipe = dataclasses.replace(self._best, epochs=self.base.epochs) if is_trained else None
         return Tuned(trials=tuple(self.trials), scores=tuple(scores), recipe=recipe)
 
-    def _score(self, recipe: Recipe) -> float | None:
+    def _score(self, recipe: Recipe) -> Score | None:
         return self._all_scores.get(training_id(self._cell, recipe))
 
     def _recipe(self, value: float) -> Recipe:
@@ -124,7 +139,7 @@ class _Model:
         return dataclasses.replace(self._best, **changes)
 
 
-def next_value(scores: Mapping[float, float], step: float) -> float:
+def next_value(scores: Mapping[float, Score], step: float) -> float:
     """Return the value to try next, from the scores of those tried.
 
     Beyond the end at which the best one lies; otherwise midway, by ratio, between the best and the better of its neighbours.
@@ -139,7 +154,7 @@ def next_value(scores: Mapping[float, float], step: float) -> float:
     return _rounded(math.sqrt(best * neighbour))
 
 
-def is_at_end(scores: Mapping[float, float]) -> bool:
+def is_at_end(scores: Mapping[float, Score]) -> bool:
     """Return whether the best value is the lowest or the highest one tried."""
     return _best(scores) in (min(scores), max(scores))
 
@@ -159,13 +174,19 @@ def _is_searched(models: Sequence[_Model], setting: str, num: int) -> bool:
     return False
 
 
-def _best(scores: Mapping[float, float]) -> float:
+def _best(scores: Mapping[float, Score]) -> float:
     """Return the value with the best score; of equals, the lowest."""
     return max(scores, key=lambda value: (scores[value], -value))
 
 
-def _score(record: Record) -> float:
-    return float(record.outcome.values["validation"]) if record.outcome.status == MEASURED else FAILED
+def score_of(values: Mapping[str, Any]) -> Score:
+    """Return a trial's score, from the values of its record."""
+    validation, target = float(values["validation"]), values.get("solved_at")
+    return Score(validation) if target is None else Score(min(validation, float(target)), -int(values["num_epochs"]))
+
+
+def _score(record: Record) -> Score:
+    return score_of(record.outcome.values) if record.outcome.status == MEASURED else FAILED
 
 
 def _rounded(value: float) -> float:

@@ -23,7 +23,7 @@ class TrainingData:
 
     `learned`, `held_out`, `test`: training, validation and test items.
     `reader`: converts their batches to the model's input.
-    `answers`, `generation`: as in `TaskInfo`.
+    `answers`, `generation`, `solved_at`: as in `TaskInfo`.
     `num_classes`: outputs of the task; 0 if unknown.
     `data_id`: digest of the task's data, equal for equal data.
     `mean`, `spread`, `classes`: as in `Splits`.
@@ -36,6 +36,7 @@ class TrainingData:
     answers: str
     num_classes: int = 0
     generation: Generation | None = None
+    solved_at: float | None = None
     data_id: str = ""
     mean: Tensor | None = None
     spread: Tensor | None = None
@@ -79,6 +80,7 @@ def load_training_data(model: ModelSpec, task: str, recipe: Recipe, *, seed: int
         answers=info.answers,
         num_classes=info.num_classes,
         generation=info.generation,
+        solved_at=info.solved_at,
         data_id=digest(splits),
         mean=splits.mean,
         spread=splits.spread,

@@ -78,8 +78,10 @@ class TrainResult:
     The weights come from the epoch with the best validation score, the last of equal ones.
 
     `data_id`: digest of the task's data.
-    `num_learned`: number of training items.
-    `train`, `validation`: scores on training and validation items, at most `bench.training.decoding.MAX_SAMPLED` of each if answers are generated.
+    `num_learned`: number of training items in an epoch.
+    `num_steps`: optimizer steps.
+    `train`, `validation`: scores on training items, as many as an epoch has, and on validation items; of each at most
+        `bench.training.decoding.MAX_SAMPLED` if answers are generated.
     `test`: None if test items were not scored.
     `train_s`: seconds of all epochs, validation included.
     `images_per_s`: items per second of training steps, in the median epoch.
@@ -91,6 +93,7 @@ class TrainResult:
     best_epoch: int
     data_id: str
     num_learned: int
+    num_steps: int
     train: Scores
     validation: Scores
     test: Scores | None
@@ -134,12 +137,13 @@ def train(
         epochs=tuple(training.epochs),
         best_epoch=training.best_epoch,
         data_id=data.data_id,
-        num_learned=len(data.learned),
-        train=training.score(decoded_sample(data.learned, data.generation)),
+        num_learned=training.epoch_items,
+        num_steps=training.step,
+        train=training.score(decoded_sample(data.learned.select(torch.arange(training.epoch_items, device=device)), data.generation)),
         validation=training.score(decoded_sample(data.held_out, data.generation)),
         test=training.score(data.test) if scores_test else None,
         train_s=training.elapsed_s,
-        images_per_s=len(data.learned) / statistics.median(epoch.steps_s for epoch in training.epochs),
+        images_per_s=training.epoch_items / statistics.median(epoch.steps_s for epoch in training.epochs),
         teacher=teacher,
         hosts=tuple(checkpoint.hosts) if checkpoint else (),
     )
@@ -157,6 +161,7 @@ class Training:
     `state` holds everything needed to continue, except the teacher, which is already trained.
 
     `step`: number of optimizer steps so far.
+    `epoch_items`: number of training items in an epoch.
     `recorded`: the step as a CUDA graph; None unless that is the engine.
     `averaged`: the moving average of the weights; None unless the recipe has one.
     `message_prefix`: first words of each progress message.
@@ -183,7 +188,8 @@ class Training:
         self.averaged = AveragedModel(model, multi_avg_fn=average, use_buffers=True) if recipe.ema else None
         self.plateau = build_plateau(self.optimizer, recipe)
         self.items_per_step = recipe.batch_size * recipe.accumulate
-        steps = _split(torch.arange(len(data.learned)), self.items_per_step)
+        self.epoch_items = min(recipe.epoch_items or len(data.learned), len(data.learned))
+        steps = _split(torch.arange(self.epoch_items), self.items_per_step)
         self.steps_per_epoch, self.full_step = len(steps), len(steps[0])
         self.step, self.epochs = 0, list[Epoch]()
         self.sums = torch.zeros(2, dtype=torch.float64, device=device)  # of losses and of right answers, over the items of the epoch
@@ -296,7 +302,11 @@ class Training:
         # an equal score does not count as better here, although the later of two equal epochs gives the weights
         since_better = len(scores) - 1 - scores.index(max(scores)) if scores else 0
         stopped = bool(self.recipe.early_stop) and since_better >= self.recipe.early_stop
-        return len(self.epochs) >= self.recipe.epochs or stopped
+        return len(self.epochs) >= self.recipe.epochs or stopped or self._is_solved()
+
+    def _is_solved(self) -> bool:
+        target = self.data.solved_at if self.recipe.until_solved else None
+        return target is not None and bool(self.epochs) and self.epochs[-1].validation >= target
 
     def _order(self) -> tuple[Tensor, ...]:
         """Return the items of this epoch, step by step.
@@ -304,7 +314,7 @@ class Training:
         The order depends on seed and epoch alone, so that training can resume at any step.
         """
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + len(self.epochs))
-        order = torch.randperm(len(self.data.learned), generator=generator).to(self.device)
+        order = torch.randperm(len(self.data.learned), generator=generator)[: self.epoch_items].to(self.device)
         return _split(order, self.items_per_step)
 
     def _shares(self, chosen: Tensor) -> list[tuple[Tensor, Tensor | float]]:
@@ -361,7 +371,7 @@ class Training:
         return own_loss if answers is None else distillation_loss(own_loss, outputs.float(), answers.float(), self.recipe)
 
     def _finish_epoch(self) -> None:
-        number, (mean_loss, accuracy) = len(self.epochs) + 1, (self.sums / len(self.data.learned)).tolist()
+        number, (mean_loss, accuracy) = len(self.epochs) + 1, (self.sums / self.epoch_items).tolist()
         scores = self.score(decoded_sample(self.data.held_out, self.data.generation))
         self._raise_if_diverged(number, mean_loss, scores)
         if not self.best_epoch or scores.value >= self.epochs[self.best_epoch - 1].validation:

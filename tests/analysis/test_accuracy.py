@@ -217,10 +217,17 @@ def test_equal_shares_differ_in_at_most_one_of_twenty(share: float) -> None:
 
 def test_a_task_states_from_which_accuracy_it_is_solved() -> None:
     scores = np.array([[1.0] * 200, [1.0] * 199 + [0.0], [0.5] * 200])
-    assert solved_seeds({"task": "copy"}, scores) == Solved(num=2, of=3)
-    assert solved_seeds({"task": "associative_recall+keys=8"}, scores) == Solved(num=2, of=3)
-    assert solved_seeds({"task": "digits"}, scores) is None
-    assert solved_seeds({"task": "of-another-project"}, scores) is None
+    tested = trainings_of("a", [(1.0,)] * 3, validation=1.0)
+    assert solved_seeds("copy", tested, scores) == Solved(num=2, of=3)
+    assert solved_seeds("associative_recall+keys=8", tested, scores) == Solved(num=2, of=3)
+    assert solved_seeds("digits", tested, scores) is None
+    assert solved_seeds("of-another-project", tested, scores) is None
+
+
+def test_a_training_that_ends_when_it_solves_the_task_is_judged_by_what_ended_it() -> None:
+    scores = np.array([[1.0, 1.0], [0.98, 0.98], [0.2, 0.2]])
+    ended = [trainings_of("a", [(found,)], validation=found, solved_at=0.99)[0] for found in (0.995, 0.99, 0.3)]
+    assert solved_seeds("copy", ended, scores) == Solved(num=2, of=3)
 
 
 CHEAP = ((0.5, 0.6, 0.7), (0.4, 0.6, 0.8))

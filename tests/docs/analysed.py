@@ -16,7 +16,6 @@ from typing import Any, Protocol, TypeVar
 import pandas
 
 from bench import numbers
-from bench.analysis.accuracy import solved_seeds
 from bench.analysis.effects import Effect
 from bench.analysis.front import accuracies_of, choose_axes, front_of, on_front
 from bench.analysis.study import Study, study
@@ -136,8 +135,7 @@ def score(report: str, part: str, arm: str, n: int) -> Analysed:
 def _score(found: Study, *, part: str, arm: str, n: int) -> str:
     rows = (found.row_by_cell[cell] for cell in _cells(found, part, arm))
     row = _only((row for row in rows if row["seq_len"] == n), arm, {"n": n})
-    solved = solved_seeds(row, found.scores[row["cell_id"]].scores)
-    if solved:
+    if solved := found.solved.get(row["cell_id"]):
         return f"{numbers.fraction(row['accuracy'])} ({solved.num} of {solved.of})"
     return numbers.fraction(*(row[f"accuracy{end}"] for end in ("", "_low", "_high")))
 

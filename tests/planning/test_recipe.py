@@ -42,6 +42,8 @@ EVERY_KEY: dict[str, tuple[str, Any]] = {
     "stochastic_depth": ("0.2", 0.2),
     "init": ("results/a/weights/b.pt", "results/a/weights/b.pt"),
     "init_sha256": ("0123456789ab", "0123456789ab"),
+    "epoch_items": ("1600", 1600),
+    "until_solved": ("true", True),
 }
 
 

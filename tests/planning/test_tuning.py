@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.planning.jobs import expected_jobs, is_complete, jobs, missing_jobs
-from bench.planning.tuning import MAX_WIDENING, Search, is_at_end, next_value
+from bench.planning.tuning import MAX_WIDENING, Score, Search, is_at_end, next_value
 from bench.reading.store import StoredRun
 from bench.reading.table import rows_of
 from bench.running.runner import execute, is_failure, untrainable
@@ -110,6 +110,22 @@ def test_the_winner_is_the_best_on_validation(scores: dict[float, float | None],
         assert Search(plan, records).of(cell).recipe == dataclasses.replace(RECIPE, learning_rate=winner)
 
 
+def test_of_trials_that_solve_the_task_the_fastest_wins_and_each_may_take_all_epochs() -> None:
+    plan = planned(recipe=dataclasses.replace(RECIPE, until_solved=True), models="gmlp", task="copy+items=100", seq="32")
+    outcomes = {5e-4: (0.5, 6), 1e-3: (0.991, 3), 2e-3: (0.999, 5), 4e-3: (0.2, 6)}
+    records: list[Record] = []
+    while queue := [job for job in missing_jobs(plan, records) if job.metric == "tuning"]:
+        for job in queue:
+            assert job.recipe is not None
+            assert job.recipe.epochs == RECIPE.epochs
+            validation, epochs = outcomes[job.recipe.learning_rate]
+            found = trial(job.recipe, validation)
+            records.append(recorded(job, dataclasses.replace(found, values={**found.values, "solved_at": 0.99, "num_epochs": epochs})))
+    assert Search(plan, records).of(cells_of(plan)[0]).recipe == dataclasses.replace(plan.recipe, learning_rate=1e-3)
+    (row,) = rows_of(stored(plan, records)).to_dict("records")
+    assert (row["tuned_learning_rate"], row["tuned_validation"]) == (1e-3, 0.991)
+
+
 def test_there_is_no_winner_while_a_trial_of_any_model_is_missing() -> None:
     plan = planned()
     records = searched(plan, peak_at(1e-3))
@@ -146,9 +162,10 @@ def test_models_of_different_tasks_are_searched_apart() -> None:
 
 @given(st.dictionaries(st.floats(1e-5, 1.0), st.floats(0, 1), min_size=1, max_size=8), st.floats(1.5, 8.0))
 def test_the_next_value_is_new_and_lies_beyond_the_end_or_beside_the_best(scores: dict[float, float], step: float) -> None:
-    found = next_value(scores, step)
+    scored = {value: Score(score) for value, score in scores.items()}
+    found = next_value(scored, step)
     best = max(scores, key=lambda value: (scores[value], -value))
-    if is_at_end(scores):
+    if is_at_end(scored):
         assert not min(scores) < found < max(scores)
         assert found == pytest.approx(best / step, rel=1e-3) or found == pytest.approx(best * step, rel=1e-3)
     else:

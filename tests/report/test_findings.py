@@ -11,7 +11,7 @@ from bench import catalog
 from bench.analysis.effects import Contrast, Effect
 from bench.analysis.study import Study
 from bench.intervals import Interval
-from bench.questions import MEASURES, Ablation, Asked, Finding, PaysFrom
+from bench.questions import MEASURES, Ablation, Asked, Finding, LeastState, PaysFrom
 from bench.report.sections.findings import finding_sentences
 from bench.spec import Part
 from tests.report.conftest import MakeData
@@ -28,6 +28,10 @@ def test_findings_are_about_arms_whose_effects_are_estimated(name: str) -> None:
         assert sum(field is not None for _, field, _, _ in string.Formatter().parse(finding.text)) == len(finding.about)
         for asked in finding.about:
             arms = [arm.name for arm in grids[asked.part].arms]
+            if isinstance(asked, LeastState):
+                assert asked.arms
+                assert set(asked.arms) <= set(arms)
+                continue
             assert asked.arm in arms
             assert asked.against in ("", *arms)
             baseline = grids[asked.part].baseline or arms[0]

@@ -181,11 +181,11 @@ class Scripted(nn.Module):
         return logits
 
 
-def run_script(script: tuple[float, ...], **changes: object) -> tuple[Scripted, TrainResult]:
+def run_script(script: tuple[float, ...], solved_at: float | None = None, **changes: object) -> tuple[Scripted, TrainResult]:
     model = Scripted(script)
     examples = Split(inputs=torch.eye(9)[torch.arange(200) % NUM_CLASSES], targets=torch.arange(200) % NUM_CLASSES)
     recipe = dataclasses.replace(Recipe(epochs=len(script), batch_size=50, learning_rate=0.0), **changes)  # type: ignore[arg-type]
-    return model, train(model, data_of(examples, examples), recipe, seed=0)
+    return model, train(model, dataclasses.replace(data_of(examples, examples), solved_at=solved_at), recipe, seed=0)
 
 
 @pytest.mark.parametrize(("script", "best"), [((0.5, 1.0, 1.0, 0.0), 3), ((1.0, 0.5), 1)])
@@ -209,6 +209,22 @@ def test_the_best_epoch_is_kept_and_of_equals_the_later(script: tuple[float, ...
 def test_training_ends_early_after_epochs_without_a_better_score(script: tuple[float, ...], early_stop: int, num_epochs: int) -> None:
     _, result = run_script(script, early_stop=early_stop)
     assert len(result.epochs) == num_epochs
+
+
+@pytest.mark.parametrize(("solved_at", "num_epochs"), [(0.75, 3), (0.7, 3), (0.8, 4), (None, 4)])
+def test_training_ends_when_the_validation_score_solves_the_task(solved_at: float | None, num_epochs: int) -> None:
+    _, result = run_script((0.5, 0.25, 0.75, 0.75), solved_at=solved_at, until_solved=True)
+    assert len(result.epochs) == num_epochs
+    _, result = run_script((0.5, 0.25, 0.75, 0.75), solved_at=solved_at)
+    assert len(result.epochs) == 4
+
+
+def test_an_epoch_of_some_items_draws_them_anew_each_time() -> None:
+    model = Watcher()
+    result = train(model, made_data(), dataclasses.replace(RECIPE, epoch_items=48), seed=0)
+    assert sum(model.learned.values()) == 48 * RECIPE.epochs
+    assert len(model.learned) > 48
+    assert (result.num_learned, result.num_steps) == (48, 2 * RECIPE.epochs)
 
 
 @pytest.mark.parametrize(("schedule", "factors"), [("plateau", [1.0, 1.0, 0.5, 0.5, 0.25]), ("cosine", [0.959, 0.778, 0.5, 0.222, 0.041])])

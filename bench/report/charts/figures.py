@@ -12,11 +12,13 @@ from bench.report.charts.growth import draw_growth
 from bench.report.charts.peers import draw_peers
 from bench.report.charts.quality import draw_quality
 from bench.report.charts.relative_time import draw_relative_time
+from bench.report.charts.solved import draw_solved
 from bench.report.charts.training_curves import draw_training_curves
 from bench.report.document import FigureBlock
 
 MAX_FIGURES = 6
 IN_ORDER: tuple[Callable[[Study], FigureBlock | None], ...] = (
+    draw_solved,
     draw_growth,
     draw_arm_fronts,
     draw_effects,
@@ -26,7 +28,7 @@ IN_ORDER: tuple[Callable[[Study], FigureBlock | None], ...] = (
     draw_quality,
     draw_training_curves,
 )
-"""Figures by importance: first how cost grows with n, then those of a run's own question."""
+"""Figures by importance: which state solves a task, where that is the question; else how cost grows with n, then those of a run's own question."""
 
 
 def draw_figures(study: Study) -> list[FigureBlock]:

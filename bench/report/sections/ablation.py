@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bench import numbers
-from bench.analysis.accuracy import solved_seeds
 from bench.analysis.effects import COSTS, QUALITIES, Effect
 from bench.analysis.growth import FLOPS, LATENCY, GrowthMeasure
 from bench.analysis.study import Study
@@ -51,7 +50,7 @@ def _caption(part: Part, effects: Sequence[Effect], table: Table, planned: str) 
         "Intervals of differences and of time ratios: 95 %, together for the variants at one place." if estimated else "",
         "Each pair has its own variances over seeds, degrees of freedom by Satterthwaite." if is_trained else "",
         f"The plan, of before this method, says: {planned}." if is_trained and planned not in ("", OWN_SPREADS) else "",
-        "Solved by: seeds that reach the accuracy at which the task counts as solved, with the exact interval of their share (Clopper and Pearson "
+        "Solved by: seeds that reach the score at which the task counts as solved, with the exact interval of their share (Clopper and Pearson "
         "1934); two shares are compared by Boschloo's exact test (1970)."
         if "solved by" in table.headers
         else "",
@@ -71,7 +70,7 @@ def effect_table(part: Part, effects: Sequence[Effect], study: Study) -> Table:
     for name in QUALITIES:
         measure = MEASURES[name]
         columns += [(measure.value or measure.title, _quality(name)), (f"{measure.title}, {_against(measure)}", _effect(name, by_cell))]
-    columns.append(("solved by", _solved(by_cell, study)))
+    columns += [("solved by", _solved(by_cell, study)), ("steps to solve it", _steps(study)), ("state", _state)]
     columns += [(f"{MEASURES[name].title}, ratio", _effect(name, by_cell)) for name in COSTS]
     columns += [("width / ffn_width", lambda _, row: (f"{row['width']:.0f} / {row['ffn_width']:.0f}", row["width"]))]
     columns += [("training time", lambda _, row: (numbers.duration(1e3 * row["train_s"]), row["train_s"]))]
@@ -158,19 +157,38 @@ def _effect(name: str, by_cell: Mapping[tuple[str, str, str], Effect]) -> Callab
 
 def _solved(by_cell: Mapping[tuple[str, str, str], Effect], study: Study) -> Callable[[str, Row], tuple[str, float | None]]:
     """Count the seeds that solve the task, and say whether the share differs from the baseline's."""
-    found = {cell_id: solved_seeds(study.row_by_cell[cell_id], trained.scores) for cell_id, trained in study.scores.items()}
 
     def form(arm: str, row: Row) -> tuple[str, float | None]:
-        solved = found.get(row["cell_id"])
+        solved = study.solved.get(row["cell_id"])
         if solved is None:
             return "", None
         share, mark, effect = solved.share(), "", by_cell.get((arm, row["cell_id"], "accuracy"))
-        if effect and (other := found.get(effect.contrast.second)):
+        if effect and (other := study.solved.get(effect.contrast.second)):
             differs = solved.differs(other, joint_level(LEVEL, effect.num_comparisons))
             mark = ", significant" if differs else f", {NO_EFFECT}"
         return f"{solved.num} of {solved.of} [{share.low:.2f}, {share.high:.2f}]{mark}", share.estimate
 
     return form
+
+
+def _steps(study: Study) -> Callable[[str, Row], tuple[str, float | None]]:
+    """Return the median of the optimizer steps and training FLOPs to the target; the steps given if most seeds do not reach it."""
+
+    def form(_: str, row: Row) -> tuple[str, float | None]:
+        solved, steps = study.solved.get(row["cell_id"]), row.get("num_steps")
+        has_target = any("solved_at" in record.outcome.values for record in study.trainings.get(row["cell_id"], ()))
+        if solved is None or not has_target or numbers.is_empty(steps):
+            return "", None
+        if 2 * solved.num <= solved.of:
+            return f"not in {numbers.whole(steps)}", None
+        return f"{numbers.whole(steps)} ({numbers.count(row['train_flops'])} FLOPs)", steps
+
+    return form
+
+
+def _state(_: str, row: Row) -> tuple[str, float | None]:
+    state = row.get("state_bytes")
+    return ("", None) if numbers.is_empty(state) else (numbers.bytes_text(state), state)
 
 
 def _number(value: Any) -> float | None:

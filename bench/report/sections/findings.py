@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from bench import catalog
+from bench import catalog, numbers
 from bench.analysis.effects import Effect
 from bench.analysis.study import Study
-from bench.questions import Asked, Finding, PaysFrom
+from bench.questions import Asked, Finding, LeastState, PaysFrom
 from bench.report.sections.wording import effect_number, effect_text
 from bench.spec import Part, Plan
 
@@ -19,7 +19,7 @@ NOT_SIGNIFICANT = "not significant"
 def finding_sentences(study: Study) -> Iterator[str]:
     """Yield the sentences of the question's file for which the run has every effect."""
     for finding in findings_of(study.plan):
-        values = [pays_from_text(one, study) if isinstance(one, PaysFrom) else _effect_text(one, study) for one in finding.about]
+        values = [_text(one, study) for one in finding.about]
         if all(values):
             yield finding.text.format(*values)
 
@@ -46,6 +46,31 @@ def asked_pairs(study: Study, part: Part, measure: str) -> set[tuple[str, str]]:
     if all(against == part.baseline for _, against in named):
         return set()
     return {*named, *((found.arm, found.against) for found in study.predictions if (found.part, found.measure) == (part.name, measure))}
+
+
+def _text(asked: Asked | PaysFrom | LeastState, study: Study) -> str:
+    if isinstance(asked, PaysFrom):
+        return pays_from_text(asked, study)
+    return least_state_text(asked, study) if isinstance(asked, LeastState) else _effect_text(asked, study)
+
+
+def least_state_text(asked: LeastState, study: Study) -> str:
+    """Write `from 4 KiB on, 1.3× the time`, or `not with 33 KiB or less`; "" without every arm's seeds.
+
+    A state is enough if the exact interval of the share of seeds lies above one half.
+    """
+    part = next((part for part in study.plan.parts if part.name == asked.part), None)
+    cells = {arm.name: arm.cells[0] for arm in part.arms if len(arm.cells) == 1} if part else {}
+    if not all(cells.get(name) in study.solved for name in asked.arms):
+        return ""
+    states = sorted((float(study.row_by_cell[cells[name]]["state_bytes"]), name) for name in asked.arms)
+    state, arm = next(((state, name) for state, name in states if study.solved[cells[name]].is_by_most), states[-1])
+    size = numbers.bytes_text(state)
+    if not study.solved[cells[arm]].is_by_most:
+        return f"not with {size}{' or less' if len(states) > 1 else ''}"
+    text = f"with {size}" if (state, arm) == states[0] else f"from {size} on"
+    times = [effect for effect in _effects(Asked(part=asked.part, arm=arm), study) if effect.measure.name == LATENCY]
+    return f"{text}, {numbers.ratio(times[0].estimate.estimate)} the time" if times and not times[0].caveat else text
 
 
 def _effect_text(asked: Asked, study: Study) -> str:

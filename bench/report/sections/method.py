@@ -139,15 +139,17 @@ def recipe_text(recipe: Recipe) -> str:
         if recipe.schedule == "one-cycle"
         else f" after a warm-up over {recipe.warmup:.0%} of the steps, then {recipe.schedule}"
     )
+    items = f" of {recipe.epoch_items:,} items each, drawn anew" if recipe.epoch_items else ""
     stop = f"stopped after {recipe.early_stop} epochs without improvement" if recipe.early_stop else ""
+    solved = "stopped when the validation score solves the task" if recipe.until_solved else ""
     begun = f"begun with the weights of {recipe.init} (sha256 {recipe.init_sha256})" if recipe.init else ""
     averaged = f"scored by an exponential moving average of the weights, decay {recipe.ema:g} per step" if recipe.ema else ""
     parts = (
-        f"{OPTIMIZERS[recipe.optimizer]}, {recipe.epochs} epochs, batch {recipe.batch_size * recipe.accumulate}",
+        f"{OPTIMIZERS[recipe.optimizer]}, {recipe.epochs} epochs{items}, batch {recipe.batch_size * recipe.accumulate}",
         f"peak learning rate {recipe.learning_rate:g}{warmup}",
         f"weight decay {recipe.weight_decay:g}, label smoothing {recipe.label_smoothing:g}, gradients clipped at {recipe.clip_norm:g}",
         f"augmentation: {', '.join(recipe.augment) or 'none'}{strength}",
-        *(part for part in (begun, dropout, skipping, stop, teacher, averaged) if part),
+        *(part for part in (begun, dropout, skipping, stop, solved, teacher, averaged) if part),
         f"{recipe.precision}{', compiled' if recipe.compile else ''}{f', engine {recipe.engine}' if recipe.engine != 'eager' else ''}",
     )
     return "; ".join(parts)

@@ -79,7 +79,7 @@ def _difference(pair: CurvePair, budget: str, measure: str) -> str:
 
 HEADERS = ("model", "trained on", "trials", "rates tried", "best rate", "best weight decay", "validation score", "best lies")
 SEARCH_CAPTION = (
-    "Every model made the same number of trials, each with a fifth of the epochs and one seed. The best score of several is biased upwards: compare "
+    "Every model made the same number of trials, each with {epochs} and one seed. The best score of several is biased upwards: compare "
     "models by their test scores."
 )
 
@@ -106,7 +106,9 @@ class Searched:
 def search_blocks(study: Study) -> tuple[Block, ...]:
     """Return the table; () without trials."""
     found = searched(study)
-    return (TableBlock(table=_table(found), caption=SEARCH_CAPTION),) if found else ()
+    until_solved = any(trial.until_solved for one in found for trial in one.tuned.trials)
+    epochs = "epochs until the task was solved, or all" if until_solved else "a fifth of the epochs"
+    return (TableBlock(table=_table(found), caption=SEARCH_CAPTION.format(epochs=epochs)),) if found else ()
 
 
 def searched(study: Study) -> list[Searched]:
@@ -139,7 +141,7 @@ def _row(found: Searched) -> tuple[str, ...]:
         f"{tried[0]:g} to {tried[-1]:g}",
         f"{best.learning_rate:g}" if best else "",
         f"{best.weight_decay:g}" if best else "",
-        "" if score is None else f"{score:.3f}",
+        "" if score is None else f"{score.value:.3f}{f' after {-score.minus_epochs} epochs' if score.minus_epochs else ''}",
         _place_in(tried, best),
     )
 

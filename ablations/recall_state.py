@@ -1,0 +1,168 @@
+"""Which state does a mixer need to solve a task, and what does a step cost there?
+
+Prediction: Causal attention carries every token and solves all six tasks. Linear attention, state spaces and the gated delta rule carry a state
+of fixed size: they solve recall while it holds all pairs, so that smaller states, or more pairs, fail. Their states are 64 or 16 numbers per
+channel, or 4; recall asks for a quarter as many pairs as there are tokens, so 4 numbers are too few for 16 pairs, and 16 numbers for 64
+pairs. Of equal states the delta rule solves most, because it overwrites what a key held before. A gate with fixed weights and a long
+convolution carry every token, too, but mix by position or distance and not by content: they never solve recall or selective copying.
+Memorisation asks the weights and not the state, so every mixer solves it.
+
+Every model is causal, two blocks of width 64 with a convolution over two tokens before them (four in fuzzy recall, whose keys and values are of
+two tokens), and of no other size: a mixer's own weights differ. A training ends when 99 % of the answers on validation items are right, or
+after 2,000 steps of 32 items; longer tokens have fewer items per step, so that a step has as many answers. Each model has its own learning
+rate: of three around 0.002, and up to three more while the best lies at an end. Sizes, steps and rates were chosen on attention and linear
+attention with 16 pairs alone. Ten seeds are trained at the best rate.
+
+Source: arXiv 2312.04927, Sec. 3 and 4 (attention solves multi-query recall at every width; gated convolutions need a width that grows with n);
+2402.18668, Sec. 3 (recall against state size); 2403.17844, Sec. 3 (the six tasks); 2406.06484, Sec. 4 (the delta rule on recall);
+2405.21060, Sec. 9 (recall of state spaces by state size).
+
+Cost: ten hours on two cores (estimate), two of them for 128 tokens and more; five hours on a GPU (estimate); a minute with --quick on a CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from bench.questions import FAILS, SOLVES, Ablation, Arm, Finding, Grid, LeastState, Prediction, predict
+
+WIDTH = 64
+FUZZY, NOISY, SELECTIVE, COMPRESSION, MEMORISATION = "fuzzy recall", "noisy recall", "selective copying", "compression", "memorisation"
+RECIPE = "schedule=cosine,warmup=0.05,weight_decay=0.01,label_smoothing=0,validation_fraction=0.02,learning_rate=2e-3,until_solved=true"
+BLOCKS = {"width": str(WIDTH), "depth": "2", "metrics": "params,flops,latency,memory,accuracy", "epochs": "40"}
+
+
+def arm(name: str, mixer: str, remembers: str, head_width: int = 16) -> Arm:
+    heads = str(WIDTH // head_width)
+    return Arm(name=name, flags={"models": f"metaformer+mixer={mixer}", "heads": heads}, facts={"remembers": remembers})
+
+
+def by_head(name: str, mixer: str) -> dict[int, Arm]:
+    """Return one variant by the width of a head, which is the number of numbers in its state per channel."""
+    return {size: arm(f"{name}, {size} per channel", f"{mixer}:causal=true", f"{size} numbers per channel", size) for size in (64, 16, 4)}
+
+
+ATTENTION = arm("attention", "attention:causal=true", "every token, by content")
+LINEAR = by_head("linear attention", "linear_attention")
+DELTA = by_head("gated delta rule", "delta_rule")
+STATE_SPACE = {
+    size: arm(f"state space, {size} per channel", f"state_space:causal=true:state={size}", f"{size} numbers per channel")
+    for size in (64, 16, 4)
+}
+GATE = arm("spatial gating", "gated_projection:causal=true", "every token, by position")
+CONVOLUTION = arm("long convolution", "long_convolution:causal=true", "every token, by distance")
+RECURRENT = (LINEAR, DELTA, STATE_SPACE)
+
+
+def arms(*sizes: int, more: Iterable[Arm] = (GATE, CONVOLUTION)) -> tuple[Arm, ...]:
+    return (ATTENTION, *(mixer[size] for mixer in RECURRENT for size in sizes), *more)
+
+
+def recall(n: int) -> str:
+    return f"recall, n = {n}"
+
+
+def grid(name: str, task: str, chosen: Iterable[Arm], *, n: int = 64, reach: int = 2, more: Mapping[str, str] | None = None) -> Grid:
+    """Return a part in which each step has 2,048 tokens, behind a convolution over `reach` tokens."""
+    batch = max(1, 2048 // n)
+    variants = tuple(
+        Arm(name=one.name, flags={**one.flags, "models": f"{one.flags['models']}+short_convolution={reach}"}, facts=one.facts)
+        for one in chosen
+    )
+    flags = {"task": task, "seq": str(n), "recipe": f"{RECIPE},batch_size={batch},epoch_items={50 * batch}"}
+    return Grid(name=name, flags={**BLOCKS, **flags, **(more or {})}, arms=variants)
+
+
+def recall_grid(n: int, chosen: Iterable[Arm]) -> Grid:
+    return grid(recall(n), f"multi_query_recall+pairs={n // 4}+keys={n}+values=64+test_items=1000", chosen, n=n)
+
+
+OTHERS = (
+    grid(FUZZY, "fuzzy_recall+test_items=1000", arms(16, more=(GATE,)), reach=4),
+    grid(NOISY, "noisy_recall+test_items=1000", arms(16, more=(GATE,))),
+    grid(SELECTIVE, "selective_copying+test_items=1000", arms(16)),
+    grid(COMPRESSION, "compression+test_items=1000", arms(64, 16)),
+    grid(MEMORISATION, "memorisation+test_items=1000", arms(16, more=(GATE,))),
+)
+LONGER = {128: (64, 16), 256: (64, 16), 512: (64,)}
+"""Sizes of a state per channel, by n."""
+SHORTEST = recall(64)
+
+
+def longer(sizes_of: Mapping[int, tuple[int, ...]]) -> tuple[Grid, ...]:
+    return tuple(recall_grid(n, arms(*sizes, more=(GATE,))) for n, sizes in sizes_of.items())
+
+
+def solves(part: str, chosen: Iterable[Arm], because: str) -> tuple[Prediction, ...]:
+    return tuple(predict(part, one, SOLVES, because) for one in chosen)
+
+
+def fails(part: str, chosen: Iterable[Arm], because: str) -> tuple[Prediction, ...]:
+    return tuple(predict(part, one, FAILS, because) for one in chosen)
+
+
+def of_size(size: int) -> tuple[Arm, ...]:
+    return tuple(mixer[size] for mixer in RECURRENT)
+
+
+def needed(n: int, sizes: Iterable[int]) -> tuple[LeastState, ...]:
+    """Return the least states of attention, linear attention, a state space, the gated delta rule and a gate."""
+    recurrent = (LINEAR, STATE_SPACE, DELTA)
+    by_mixer = ((ATTENTION.name,), *(tuple(mixer[size].name for size in sizes) for mixer in recurrent), (GATE.name,))
+    return tuple(LeastState(part=recall(n), arms=names) for names in by_mixer)
+
+
+EVERY_TOKEN = "it carries every token and reads it by content"
+NO_CONTENT = "it mixes without regard to content"
+ABLATION = Ablation(
+    cpu=(recall_grid(64, arms(64, 16, 4)), *longer(LONGER), *OTHERS),
+    cuda=(recall_grid(64, arms(64, 16, 4)), *longer({**LONGER, 2048: (64,), 8192: (64,)}), *OTHERS),
+    quick=(
+        grid(
+            "recall, n = 24",
+            "multi_query_recall+pairs=4+keys=8+values=8+items=3000+test_items=300",
+            (ATTENTION, LINEAR[64], GATE),
+            n=24,
+            more={"epochs": "4", "metrics": "params,flops,accuracy"},
+        ),
+    ),
+    predictions=(
+        *(
+            found
+            for part in (*map(recall, (64, *LONGER)), *(one.name for one in OTHERS))
+            for found in solves(part, [ATTENTION], EVERY_TOKEN)
+        ),
+        *solves(SHORTEST, of_size(64), "64 numbers per channel for 16 pairs"),
+        *fails(SHORTEST, of_size(4), "4 numbers per channel for 16 pairs"),
+        *fails(recall(256), of_size(16), "16 numbers per channel for 64 pairs"),
+        predict(recall(256), DELTA[64], SOLVES, "as many numbers per channel as pairs, and a key overwrites what it held"),
+        *(found for part in (FUZZY, NOISY) for found in solves(part, of_size(16), "16 numbers per channel for 8 or 12 pairs")),
+        *fails(COMPRESSION, of_size(16), "16 numbers per channel for 32 symbols"),
+        *solves(MEMORISATION, (*of_size(16), GATE), "the weights hold the map"),
+        *(found for n in (64, *LONGER) for found in fails(recall(n), [GATE], NO_CONTENT)),
+        *(found for part in (FUZZY, NOISY, SELECTIVE, COMPRESSION) for found in fails(part, [GATE], NO_CONTENT)),
+        *(found for part in (SHORTEST, SELECTIVE, COMPRESSION) for found in fails(part, [CONVOLUTION], NO_CONTENT)),
+        *(
+            predict(recall(512), mixer[64], "lower", "a state of fixed size, against 512 tokens", measure="latency_ms")
+            for mixer in (LINEAR, STATE_SPACE)
+        ),
+    ),
+    findings=(
+        Finding(
+            text="16 pairs among 64 tokens: attention solves recall {}; linear attention {}, a state space {}, the gated delta rule {}, a gate {}.",
+            about=needed(64, (64, 16, 4)),
+        ),
+        *(
+            Finding(
+                text=f"{n // 4} pairs among {n}: attention {{}}; linear attention {{}}, a state space {{}}, the gated delta rule {{}}, a gate {{}}.",
+                about=needed(n, sizes),
+            )
+            for n, sizes in LONGER.items()
+        ),
+    ),
+    rounds=20,
+    seeds=10,
+    sample_s=0.2,
+    growth=False,
+    lr_trials=3,
+)
