@@ -71,7 +71,7 @@ def grid(name: str, task: str, chosen: Iterable[Arm], *, n: int = 64, reach: int
 
 
 def recall_grid(n: int, chosen: Iterable[Arm]) -> Grid:
-    return grid(recall(n), f"multi_query_recall+pairs={n // 4}+keys={n}+values=64+test_items=1000", chosen, n=n)
+    return grid(recall(n), f"multi_query_recall+pairs={n // 4}+keys={min(n, 4096)}+values=64+test_items=1000", chosen, n=n)
 
 
 OTHERS = (
