@@ -135,10 +135,10 @@ def picture_of(data: TrainingData, rows: int = 0) -> Picture | None:
         return None
     patches = reader.read(data.test.select(torch.zeros(1, dtype=torch.int64))).data
     image = fold_patches(patches.float(), patches.shape[2] // reader.patch_side**2, reader.patch_side, rows)
-    if reader.mean is None or reader.spread is None:
+    if data.mean is None or data.spread is None:
         image = (image - image.min()) / (image.max() - image.min()).clamp(min=1e-9)
     else:
-        image = image * reader.spread[:, None, None] + reader.mean[:, None, None]
+        image = image * data.spread.to(image)[:, None, None] + data.mean.to(image)[:, None, None]
     pixels = F.avg_pool2d(image, shrinkage(max(image.shape[2:]), reader.patch_side))[0].mul(PIXEL_SCALE).round().clamp(0, PIXEL_SCALE)
     return Picture(pixels=pixels.to(torch.uint8).cpu().numpy(), grid=image_grid(patches.shape[1], rows), patch_side=reader.patch_side)
 

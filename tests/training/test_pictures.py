@@ -20,7 +20,7 @@ from tests.training.small_trainings import made_data
 
 
 def test_a_picture_is_the_image_before_it_was_normalised_whether_it_was_cut_beforehand_or_not() -> None:
-    data = made_data()
+    data = dataclasses.replace(made_data(), mean=torch.full((3,), 0.5), spread=torch.full((3,), 0.3))
     stored = data.test.inputs[0].numpy()
     for test in (data.test, data.reader.prepare(data.test)):
         picture = picture_of(dataclasses.replace(data, test=test))
@@ -31,13 +31,22 @@ def test_a_picture_is_the_image_before_it_was_normalised_whether_it_was_cut_befo
 
 def test_an_image_that_is_no_square_keeps_its_rows_and_columns() -> None:
     image = torch.arange(32).view(1, 1, 4, 8) / 31
-    read = Reader(patch_side=2, mean=torch.zeros(1), spread=torch.ones(1))
+    read, mean, spread = Reader(patch_side=2), torch.zeros(1), torch.ones(1)
     for test in (whole := Split(inputs=image, targets=torch.zeros(1)), read.prepare(whole)):
-        picture = picture_of(dataclasses.replace(made_data(), test=test, reader=read), rows=2)
+        picture = picture_of(dataclasses.replace(made_data(), test=test, reader=read, mean=mean, spread=spread), rows=2)
         assert picture is not None
         assert np.array_equal(picture.pixels, (255 * image[0]).round().numpy())
         assert picture.grid == (2, 4)
         assert np.array_equal(picture.patches[5], picture.pixels[:, 2:, 2:4])
+
+
+def test_images_that_are_stored_normalised_keep_their_scale() -> None:
+    image = torch.full((1, 1, 8, 8), 0.25)
+    test = Split(inputs=(image - 0.1) / 0.5, targets=torch.zeros(1))
+    mean, spread = torch.tensor([0.1]), torch.tensor([0.5])
+    picture = picture_of(dataclasses.replace(made_data(), test=test, reader=Reader(patch_side=4), mean=mean, spread=spread))
+    assert picture is not None
+    assert set(picture.pixels.ravel().tolist()) == {64}
 
 
 def test_an_image_whose_scale_is_unknown_is_stretched() -> None:
