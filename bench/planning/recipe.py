@@ -55,7 +55,7 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "optimizer": {"words": tuple(OPTIMIZERS)},
     "ema": {"high": 0.999999},
     "stochastic_depth": {"high": 0.95},
-    "epoch_items": {"high": MAX_COUNT},
+    "epoch_items": {"high": MAX_SIZE},
 }
 OPTIONS = tuple(Option(f.name, getattr(Recipe(), f.name), **BOUNDS.get(f.name, {})) for f in dataclasses.fields(Recipe))
 RECIPE_KEYS = ", ".join(option.name for option in OPTIONS)
