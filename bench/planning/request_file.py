@@ -37,6 +37,8 @@ def texts_in(path: Path, *, overridden: Collection[str] = (), typed_alone: Colle
         read(Request, texts)
     except RequestError as wrong:
         raise RequestError(f"{path}: {as_keys(wrong.message)}", as_keys(wrong.marked_hint)) from wrong
+    except ValueError as error:  # Python writes no whole number of more than 4,300 digits
+        raise RequestError(f"{path}: a number is too long", "write a shorter one") from error
     return texts
 
 
@@ -57,13 +59,17 @@ def _read(path: Path) -> dict[str, Any]:
 def write_request(path: Path, texts: Mapping[str, str]) -> None:
     """Write the texts of a request as a file that `texts_in` reads.
 
-    Raises RequestError for a model that is a Python object, and if the file exists with other content.
+    Raises RequestError for a model that is a Python object, a path that is not UTF-8, and if the file exists with other content.
     """
     import tomli_w
 
     if any(entry.startswith(own_code.PREFIX) for entry in texts.get("models", "").split(",")):
         raise RequestError(f"{path} cannot hold a Python object", "write the model into a file: `models=FILE.py:NAME`")
-    content = tomli_w.dumps({name: _value(name, texts[name], flag) for name, flag in flags_of(Request).items() if name in texts}).encode()
+    values = {name: _value(name, texts[name], flag) for name, flag in flags_of(Request).items() if name in texts}
+    try:
+        content = tomli_w.dumps(values).encode()
+    except UnicodeEncodeError as error:
+        raise RequestError(f"{path} cannot hold a name that is not UTF-8", "rename the file, or write a plan: `out=plan.json`") from error
     with writing(path):
         if path.is_file() and path.read_bytes() != content:
             raise RequestError(f"{path} exists and holds something else", "choose another `out`, or delete it")

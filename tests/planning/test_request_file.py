@@ -158,6 +158,7 @@ WRONG: dict[str, tuple[bytes, str, str]] = {
     "a key twice": (b"seq = 17\nseq = 65", "mine.toml is not TOML: Cannot overwrite a value (at line 2, column 9)", "each key once"),
     "two spellings": (b"limit_s = 5\nlimit-s = 6", "mine.toml: limit-s and limit_s are one key", "leave one of them out"),
     "deeply nested": (b"seq = " + b"[" * 10**5, "mine.toml is not TOML: ", ""),
+    "a long number": (b"seq = 0x" + b"f" * 10**4, "mine.toml: a number is too long", ""),
     "comments alone": (b"# seq = 17\n", "mine.toml holds no request", 'begin with models = ["gmlp", "vit"]'),
     "not UTF-8": (b"task = '\xe9'", "mine.toml is not UTF-8: invalid continuation byte at byte 8", "save it as UTF-8"),
 }
@@ -257,6 +258,12 @@ def test_a_file_is_not_mistaken_for_a_plan_nor_overwritten(
     error = capsys.readouterr().err
     assert (stopped.value.code, message in error, hint in error) == (2, True, True)
     assert mine.read_text() == content
+
+
+def test_a_path_that_is_not_utf_8_is_not_written(mine: Path) -> None:
+    with pytest.raises(RequestError, match=re.escape("mine.toml cannot hold a name that is not UTF-8")):
+        write_request(mine, {"task": "text:\udcff.csv"})
+    assert not mine.exists()
 
 
 def test_a_python_object_is_not_written(mine: Path) -> None:
