@@ -228,7 +228,7 @@ def plan(request: Request, options: Options) -> PlanResult:
 
     found = plan_of(request, may_be_elsewhere=True, command=options.command)
     if options.out:
-        write_plan(found, options.out)
+        write_plan(found, options.out, options.texts)
     fitting, rows = fitting_in(found, options.memory), planned_rows(found)
     skipped = _frame(to_json(found.skipped), ("model", "seq_len", "budget", "reason", "nearest_params"))
     return PlanResult(

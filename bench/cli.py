@@ -152,7 +152,7 @@ def plan(request: Request, options: Options) -> None:
     """
     wanted = plan_of(request, may_be_elsewhere=True, command=options.command)
     if options.out:
-        write_plan(wanted, options.out)
+        write_plan(wanted, options.out, options.texts)
     show_plan(wanted, options.json, memory_bytes=options.memory)
 
 

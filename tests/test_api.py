@@ -92,7 +92,7 @@ def test_a_mapping_is_a_recipe() -> None:
         ({"seq": 17}, "models= is missing", 'try models="gmlp,vit" seq=[17, 65, 257]'),
         ({"models": "vit", "seq": 1}, "seq=: '1' is not a whole number between 2", "help(bench.plan)"),
         ({"models": "vit", "sequence": 17}, "there is no sequence=", "did you mean seq=?"),
-        ({"models": "vit", "seq": 17, "quick": 1}, "quick=: a switch is True or False, not 1", ""),
+        ({"models": "vit", "seq": 17, "quick": 1}, "quick=: a switch is true or false, not 1", ""),
         ({"models": "vit", "seq": object()}, "seq= must be text, a number or a list of these, not object", ""),
         ({"models": "vit", "seq": 17, "seeds": 2}, "seeds= needs the metric accuracy", "add accuracy to metrics=, or leave seeds= out"),
     ],

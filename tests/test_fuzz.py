@@ -28,8 +28,8 @@ from tests.running.small_plan import small_plan
 
 NUM_EXAMPLES = int(os.environ.get("BENCH_FUZZ", "60"))
 FLAGS = sorted("--" + name.replace("_", "-") for name in flags_of(Request) if name not in ("data_root", "download"))
-OTHER_FLAGS = ("--resume", "--plan", "--retry", "--on", "--address", "--fail-if", "--x", "--y")
-PLACES = ("", "new", "new/er", "mine", "spoilt", "mine/plan.json", "é 🙂")
+OTHER_FLAGS = ("--config", "--resume", "--plan", "--retry", "--on", "--address", "--fail-if", "--x", "--y")
+PLACES = ("", "new", "new/er", "mine", "spoilt", "mine/plan.json", "asked.toml", "é 🙂")
 """What may be written to: nothing outside of the test's own folder."""
 SWITCHES = ("--quick", "--json")
 WORDS = (
@@ -43,7 +43,7 @@ JUNK = st.text(alphabet=string.printable + "é🙂", max_size=12)
 VALUES = st.sampled_from(WORDS) | JUNK | st.integers(-(10**20), 10**20).map(str) | st.floats().map(str)
 OPTIONS = (
     st.tuples(st.sampled_from((*FLAGS, *OTHER_FLAGS)), VALUES)
-    | st.tuples(st.sampled_from(("--out", "--resume", "--plan")), st.sampled_from(PLACES))
+    | st.tuples(st.sampled_from(("--out", "--resume", "--plan", "--config")), st.sampled_from(PLACES))
     | st.tuples(st.sampled_from(SWITCHES))
     | st.tuples(JUNK)
 )

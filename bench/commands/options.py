@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from bench import catalog
-from bench.planning.fields import Flag, choices, flag, flags_of, read, switch
+from bench.planning.fields import Flag, choices, command_text, flag, flags_of, read, switch
 from bench.planning.jobs import RETRIES
 from bench.planning.request import Request
+from bench.planning.request_file import texts_in
 from bench.planning.values import MAX_SECONDS, entries, memory, named_path, number, plugin
 from bench.running.executors import DEFAULT_EXECUTOR
 
@@ -25,6 +26,7 @@ EXIT_FAILED, EXIT_WRONG, EXIT_TIME_IS_UP, EXIT_INTERRUPTED = 1, 2, 75, 130
 EXECUTION, OUTPUT = "Execution", "Output"
 MIN_MINUTES = 0.5
 MIN_CLOSING_S, MAX_CLOSING_S, CLOSING_SHARE = 5.0, 15.0, 0.05
+CONFIG_HELP = "Take the request from a TOML file, whose keys are these flags; flags that are typed win."
 PLAN_HELP = "Run a plan.json, or the plan of a run folder, on this machine."
 ADDRESS_HELP = "Address of the Ray cluster, on ray (default: RAY_ADDRESS, or this machine)."
 RETRY_HELP = "Repeat failed jobs, or corrupt records."
@@ -38,7 +40,9 @@ FAIL_IF_HELP = (
     "peak_memory_bytes and accuracy."
 )
 MEMORY_HELP = "For each configuration, also predict the largest batch and the largest n that fit this memory, such as 24GiB."
-OUT_HELP = "Exact folder to write (default: in results/ or reports/); of plan, a file for bench run."
+OUT_HELP = (
+    "Exact folder to write (default: in results/ or reports/); of plan, a file for bench run: FILE.toml for --config, else for --plan."
+)
 
 
 def command_line() -> str:
@@ -51,10 +55,12 @@ class Options:
     """Fields of commands about execution and output; TAKES lists those of each.
 
     `plan`, `resume`: a stored plan or run in place of a request.
-    `command`: the command line, to be noted in a new plan; no flag.
+    `command`: the command line, to be noted in a new plan; no flag. What a file gives stands in it as flags.
+    `texts`: the texts of the request; no flag.
     `began`: the monotonic clock's time when the command began; no flag.
     """
 
+    config: Path | None = flag(None, CONFIG_HELP, "FILE", named_path)
     plan: Path | None = flag(None, PLAN_HELP, "FILE", named_path, EXECUTION)
     resume: Path | None = flag(None, "Finish an interrupted run.", "RUN", named_path, EXECUTION)
     on: str = flag(
@@ -83,6 +89,7 @@ class Options:
     json: bool = switch("Print one JSON document on stdout.", OUTPUT)
 
     command: str = dataclasses.field(default_factory=command_line)
+    texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     began: float = dataclasses.field(default_factory=time.monotonic)
 
     @property
@@ -99,8 +106,8 @@ class Options:
 REQUEST = tuple(flags_of(Request))
 QUESTION = "device threads rounds limit_s seed quick"
 TAKES: dict[str, tuple[str, ...]] = {
-    "run": (*REQUEST, *"plan resume on address retry checkpoints minutes dry_run out json".split()),
-    "plan": (*REQUEST, "memory", "out", "json"),
+    "run": (*REQUEST, *"config plan resume on address retry checkpoints minutes dry_run out json".split()),
+    "plan": (*REQUEST, "config", "memory", "out", "json"),
     "describe": tuple("seq params depth width heads ffn_width task input json".split()),
     "ablate": tuple(f"{QUESTION} seeds save_weights data_root on address checkpoints minutes list all dry_run out json".split()),
     "peers": tuple(f"{QUESTION} on address dry_run out json".split()),
@@ -124,11 +131,16 @@ def flags_of_command(name: str) -> dict[str, Flag]:
 def objects_of(function: Callable[..., Any], texts: Mapping[str, str], **own: Any) -> dict[str, Any]:
     """Return, of `request` and `options`, those that a function takes, with the fields that these texts give.
 
-    `own`: further values of the options. Raises RequestError, naming the field, for a wrong text.
+    `own`: further values of the options. Raises RequestError, naming the field, for a wrong text, in a file the key.
     """
-    request = read(Request, {name: text for name, text in texts.items() if name in REQUEST})
-    options = read(Options, {name: text for name, text in texts.items() if name not in REQUEST})
-    found = {"request": request, "options": dataclasses.replace(options, **own)}
+    asked = {name: text for name, text in texts.items() if name in REQUEST}
+    others = {name: text for name, text in texts.items() if name not in REQUEST}
+    options = read(Options, others)
+    if options.config:
+        asked = {**texts_in(options.config, overridden=asked, typed_alone=flags_of(Options)), **asked}
+        del others["config"]
+        own["command"] = command_text(function.__name__, {**asked, **others})
+    found = {"request": read(Request, asked), "options": dataclasses.replace(options, texts=asked, **own)}
     return {name: found[name] for name in inspect.signature(function).parameters if name in found}
 
 

@@ -14,6 +14,7 @@ from bench.needs import trains
 from bench.peers import own_code
 from bench.peers.own_import import children_end
 from bench.planning.request import Request, checked
+from bench.planning.request_file import SUFFIX, write_request
 from bench.planning.settings import announce_data_root, recipe_of, settings_of, with_lengths_of
 from bench.report import console_views
 from bench.spec import Plan, RequestError
@@ -47,12 +48,14 @@ def plan_to_run(request: Request, options: Options) -> Plan:
     elsewhere, stored = runs_elsewhere(options.on), options.plan or options.resume
     if not stored:
         return plan_of(request, may_be_elsewhere=elsewhere, command=options.command)
-    if (options.plan and options.resume) or request.given:
-        other = "resume" if options.plan and options.resume else request.given[0]
+    if (options.plan and options.resume) or options.config or request.given:
+        other = "resume" if options.plan and options.resume else "config" if options.config else request.given[0]
         source = "plan" if options.plan else "resume"
         raise RequestError(f"`{source}` takes the whole request from {stored}; `{other}` cannot be added", f"leave `{other}` out")
     if options.resume and options.out:
         raise RequestError("`resume` continues in the folder of the run; `out` cannot be added", "leave `out` out")
+    if options.plan and options.plan.suffix == SUFFIX:
+        raise RequestError(f"{options.plan} is a request, not a plan", f"try `config={options.plan}`")
     announce_data_root(request)
     from bench.planning.check import check_plan
     from bench.reading.store import read_plan, read_plan_of_run
@@ -111,15 +114,19 @@ def require_data_of(plan: Plan) -> None:
             require_start(recipe)
 
 
-def write_plan(wanted: Plan, path: Path) -> None:
-    """Write a plan file, for `bench run --plan`.
+def write_plan(wanted: Plan, path: Path, texts: Mapping[str, str]) -> None:
+    """Write a plan file, for `bench run --plan`; to FILE.toml only its request, for `bench run --config`.
 
+    `texts`: the request.
     Raises RequestError for a user's own file or object, whose code a plan does not hold, and if the file exists and is no plan.
     """
     from bench.files import write_json, writing
     from bench.reading.store import read_plan
     from bench.serialize import to_json
 
+    if path.suffix == SUFFIX:
+        write_request(path, texts)
+        return
     if own := [planned.cell.model for planned in wanted.cells if planned.cell.model.digest]:
         raise RequestError(
             f"a plan file cannot hold the code of {own[0].name}", "measure it with bench run; the run's folder holds its code"

@@ -119,7 +119,7 @@ def texts_of(values: Mapping[str, Any], flags: Mapping[str, Flag]) -> dict[str, 
     texts = {}
     for name, value in values.items():
         require_field(name, flags)
-        if value is not None and (value is not False or flags[name].metavar):
+        if value is not None and (flags[name].metavar or str(value).lower() != "false"):
             texts[name] = text_of(value, name)
     return texts
 
@@ -162,5 +162,5 @@ def command_text(command: str, texts: Mapping[str, str]) -> str:
 
 def _switched(text: str) -> bool:
     if text not in ("true", "false"):
-        raise RequestError(f"a switch is True or False, not {text}")
+        raise RequestError(f"a switch is true or false, not {text}")
     return text == "true"

@@ -23,7 +23,8 @@ class RequestError(ValueError):
     """A wrong request, reported in one line.
 
     The message names the request and the allowed values; `hint` suggests the next thing to type. In both, a field of the request stands in
-    backquotes, such as "`seq`" or "`seq=17,65`": the command line shows `--seq 17,65`, as does `str`, and Python `seq=[17, 65]`.
+    backquotes, such as "`seq`" or "`seq=17,65`": the command line shows `--seq 17,65`, as does `str`, Python `seq=[17, 65]`, and an error
+    in a TOML file `seq = [17, 65]`.
     """
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -46,6 +47,11 @@ def as_flags(text: str) -> str:
 def as_keywords(text: str) -> str:
     """Show the fields that a text names as keywords of Python."""
     return FIELD.sub(lambda found: f"{found[1]}={_literal(found[2]) if found[2] else ''}", text)
+
+
+def as_keys(text: str) -> str:
+    """Show the fields that a text names as keys of a TOML file."""
+    return FIELD.sub(lambda found: f"{found[1]} = {_literal(found[2])}" if found[2] else found[1], text)
 
 
 def _literal(text: str) -> str:

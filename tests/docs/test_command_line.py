@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import shlex
+import textwrap
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import pytest
 
+from bench import cli
 from bench.cli import UsageError
 from bench.commands.options import flags_of_command, objects_of
 from bench.commands.plan import plan_to_run
@@ -73,6 +77,25 @@ def require(names: list[str], known: Iterable[str]) -> None:
         raise LookupError(f"not there: {', '.join(missing)}")
 
 
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The file that the manual writes by hand, in the current folder."""
+    (block,) = re.findall(r"^    # Is .*\n(?:    .*\n|\n(?=    ))*", (ROOT / "docs" / "plan-by-hand.md").read_text(), re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    Path("study.toml").write_text(textwrap.dedent(block))
+    return "study.toml"
+
+
+def test_the_study_written_by_hand_runs(study: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["run", "--config", study, "--dry-run", "--json"])
+    plan = json.loads(capsys.readouterr().out)["plan"]
+    assert stopped.value.code == 0
+    assert {planned["sizing"]["budget"] for planned in plan["cells"]} == {300_000, 1_000_000}
+    assert (plan["settings"]["seeds"], plan["recipe"]["epochs"], plan["recipe"]["augment"]) == (5, 20, ["crop"])
+
+
+@pytest.mark.usefixtures("study")
 def test_every_command_is_accepted() -> None:
     """One that several pages show is checked once."""
     for words in {tuple(words) for path in PAGES for words in shown(path.read_text())}:
