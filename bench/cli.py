@@ -282,8 +282,8 @@ def index(folder: Folder = RESULTS) -> None:
 def site(options: Options, folder: Folder = RESULTS) -> None:
     """Write a static site: all runs, an explorer over their rows, the reports and the manual.
 
-    Its folder is site/ by default; an earlier site there is replaced. It opens from a file, without a network. An installed package has no
-    manual: its site holds the runs and the explorer.
+    Its folder is site/ by default; an earlier site there is replaced. It opens from a file, without a network. The reports are those of reports/
+    beside the folder of the runs.
     """
     from bench.report import manual
     from bench.report.site import num_bytes, write_site
@@ -291,7 +291,7 @@ def site(options: Options, folder: Folder = RESULTS) -> None:
     out = options.out or Path("site")
     page = write_site(folder, out, manual.REPOSITORY)
     if not manual.is_in(manual.REPOSITORY):
-        console.say("no manual and no reports in the site: docs/ is in the repository only")
+        console.say("no manual and no reports in the site: README.md, CONTRIBUTING.md and docs/ are not beside the program")
     console.say(f"site: {page} ({num_bytes(out) / 1e6:.2f} MB)")
 
 
