@@ -25,7 +25,7 @@ from bench.commands.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG, Op
 from bench.commands.plan import plan_of, show_plan, write_plan
 from bench.commands.predict import show_predictions
 from bench.commands.run import requested, show_or_measure
-from bench.measure import environment
+from bench.measure import environment, hosts
 from bench.planning.fields import Flag, texts_of
 from bench.planning.request import Request, model_names, parse_model
 from bench.planning.settings import default_threads
@@ -438,7 +438,8 @@ def env(options: Options) -> None:
     if options.json:
         console.print_json(facts)
     else:
-        console.print_table(("fact", "value"), [(name, str(value)) for name, value in facts.items() if value is not None])
+        rows = hosts.shown(facts, "bench env --json").items()
+        console.print_table(("fact", "value"), [(name, str(value)) for name, value in rows if value is not None])
 
 
 def main(arguments: list[str] | None = None) -> None:
