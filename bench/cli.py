@@ -25,7 +25,7 @@ from bench.commands.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG, Op
 from bench.commands.plan import plan_of, show_plan, write_plan
 from bench.commands.predict import show_predictions
 from bench.commands.run import requested, show_or_measure
-from bench.measure import environment
+from bench.measure import environment, hosts
 from bench.planning.fields import Flag, texts_of
 from bench.planning.request import Request, model_names, parse_model
 from bench.planning.settings import default_threads
@@ -282,8 +282,8 @@ def index(folder: Folder = RESULTS) -> None:
 def site(options: Options, folder: Folder = RESULTS) -> None:
     """Write a static site: all runs, an explorer over their rows, the reports and the manual.
 
-    Its folder is site/ by default; an earlier site there is replaced. It opens from a file, without a network. An installed package has no
-    manual: its site holds the runs and the explorer.
+    Its folder is site/ by default; an earlier site there is replaced. It opens from a file, without a network. The reports are those of reports/
+    beside the folder of the runs.
     """
     from bench.report import manual
     from bench.report.site import num_bytes, write_site
@@ -291,7 +291,7 @@ def site(options: Options, folder: Folder = RESULTS) -> None:
     out = options.out or Path("site")
     page = write_site(folder, out, manual.REPOSITORY)
     if not manual.is_in(manual.REPOSITORY):
-        console.say("no manual and no reports in the site: docs/ is in the repository only")
+        console.say("no manual and no reports in the site: README.md, CONTRIBUTING.md and docs/ are not beside the program")
     console.say(f"site: {page} ({num_bytes(out) / 1e6:.2f} MB)")
 
 
@@ -438,7 +438,8 @@ def env(options: Options) -> None:
     if options.json:
         console.print_json(facts)
     else:
-        console.print_table(("fact", "value"), [(name, str(value)) for name, value in facts.items() if value is not None])
+        rows = hosts.shown(facts, "bench env --json").items()
+        console.print_table(("fact", "value"), [(name, str(value)) for name, value in rows if value is not None])
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -6,6 +6,7 @@ Only this module and `bench.measure.cpu` inspect the machine; `bench.measure.hos
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import io
 import itertools
@@ -36,11 +37,6 @@ TIMED_CODE = (
 
 They hold the models, kernels and engines, and the code that times them.
 """
-PACKAGES = (
-    *("torch", "torchvision", "triton", "numpy", "pandas", "fvcore", "einops"),
-    *("timm", "g-mlp-pytorch", "vit-pytorch", "transformers"),
-)
-"""Distributions whose versions are recorded; the last ones publish peers. None if absent."""
 
 
 def inspect_environment(*, threads: int, device: str) -> dict[str, Any]:
@@ -62,8 +58,9 @@ def inspect_environment(*, threads: int, device: str) -> dict[str, Any]:
         "operating_system": f"{platform.system()} {platform.release()}",
         "boot": boot(),
         "python_version": platform.python_version(),
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": packages(),
         "torch_version": _version("torch"),
+        **torch_facts(),
         "device": device,
         **code_facts(),
         "work_version": work_version(),
@@ -244,6 +241,26 @@ def work_version() -> str:
     The code is TIMED_CODE without comments and docstrings. The hash has 16 hexadecimal digits.
     """
     return hash_of({path for pattern in TIMED_CODE for path in program_folder().glob(pattern)}, str(_version("torch")))
+
+
+@functools.cache
+def packages() -> Mapping[str, str]:
+    """Return the version of every installed distribution, by name; of two of one name, of that which is imported."""
+    from importlib import metadata  # as in `_version`
+
+    found = [distribution.metadata for distribution in metadata.distributions()]
+    return {name: facts["Version"] for facts in reversed(found) if (name := facts["Name"])}
+
+
+def torch_facts() -> dict[str, Any]:
+    """Return what torch was built from, by which compilers and flags, for which versions of CUDA and ROCm; the last are None in other builds."""
+    built = _torch().version
+    return {
+        "torch_git_revision": built.git_version,
+        "torch_cuda": built.cuda,
+        "torch_hip": built.hip,
+        "torch_config": " ".join(_torch().__config__.show().split()),
+    }
 
 
 def program_folder() -> Path:

@@ -29,6 +29,8 @@ MAX_CEILING_CHANGE = 0.15
 """A ceiling has changed if it differs by more than this fraction."""
 COPY_BYTES = {"cpu": 2**27, "cuda": 2**29}
 """Bytes of each array whose copies give the ceiling of bandwidth: several times the last cache."""
+MAX_ITEMS, MAX_CHARACTERS = 30, 300
+"""A longer fact is not shown."""
 UNKNOWN = "host unknown"
 GIB = 2**30
 
@@ -50,6 +52,17 @@ def gpu_type(facts: Facts) -> str | None:
 def is_known(facts: Facts) -> bool:
     """Return whether the type of the host could be read."""
     return host_type(facts) is not None
+
+
+def shown(facts: Facts, place: str) -> dict[str, Any]:
+    """Return the facts for a table, with a reference to their place instead of long ones, such as all packages."""
+
+    def short(value: Any) -> Any:
+        if isinstance(value, Mapping) and len(value) > MAX_ITEMS:
+            return f"{len(value)}, in {place}"
+        return f"in {place}" if isinstance(value, str) and len(value) > MAX_CHARACTERS else value
+
+    return {name: short(value) for name, value in facts.items()}
 
 
 def identity(facts: Facts) -> dict[str, Any]:

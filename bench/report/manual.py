@@ -1,6 +1,7 @@
 """Turn README, CONTRIBUTING, docs/ and the reports into pages of the site.
 
-Pages lie in the site as their sources lie in the repository, and their links are those that work on a git host.
+Pages lie in the site as their sources lie in the repository, and their links are those that work on a git host. A wheel holds the manual too: its
+build copies it into the package (`setup.py`).
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from markupsafe import Markup
 
 from bench.spec import RequestError
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = packaged if (packaged := Path(__file__).parents[1] / "manual").is_dir() else Path(__file__).parents[2]
+"""Holds the manual: a folder of the installed package, else the clone."""
 README, CONTRIBUTING, HOME = "README.md", "CONTRIBUTING.md", "docs/README.md"
 INDEX, README_PAGE = "index.html", "readme.html"
 """The index of the site is that of the runs."""
 PLACES = {"docs/index.html": "Manual", README_PAGE: "Readme"}
 RESULTS_PAGE = "results/README.md"
-CARRIED = ("docs/", "reports/")
+DOCS, REPORTS = "docs/", "reports/"
 """Folders whose files the site holds as far as pages show them or link to them."""
 ENTRY = re.compile(r"^\| (?P<depth>· )?\[(?P<title>[^\]]+)\]\((?P<target>[^)]+)\)", re.MULTILINE)
 """A row of the manual's table of pages."""
@@ -91,31 +93,38 @@ def is_in(repository: Path) -> bool:
     return all((repository / page).is_file() for page in (README, CONTRIBUTING, HOME))
 
 
-def read(repository: Path, runs: Mapping[str, str], reports: Iterable[str]) -> Manual:
-    """Read the manual of a repository.
+def read(repository: Path, home: Path, runs: Mapping[str, str], reports: Iterable[str]) -> Manual:
+    """Read the manual of a repository, and reports.
 
+    `home`: holds the folder reports/.
     `runs`: the address in the site of every run, which links to its folder lead to.
     `reports`: names of the reports that are pages.
 
-    A link to what only the repository holds becomes plain text. Raises RequestError for a link to a missing page, file or heading.
+    A link to what the site does not hold becomes plain text, such as one into tests/, and so does a picture. Raises RequestError for a link to a
+    missing page or file of docs/, or to a missing heading of any page.
     """
-    folders = [repository / "docs", *(repository / "reports" / name for name in dict.fromkeys(reports))]
-    below = [path.relative_to(repository).as_posix() for folder in folders for path in sorted(folder.rglob("*.md"))]
-    pages = {source: _parsed((repository / source).read_text(encoding="utf-8")) for source in (README, CONTRIBUTING, *below)}
+    folders = [(repository, "docs"), *((home, f"reports/{name}") for name in dict.fromkeys(reports))]
+    below = {path.relative_to(base).as_posix(): path for base, folder in folders for path in sorted((base / folder).rglob("*.md"))}
+    paths = {README: repository / README, CONTRIBUTING: repository / CONTRIBUTING, **below}
+    pages = {source: _parsed(path.read_text(encoding="utf-8")) for source, path in paths.items()}
     known = {f"results/{run}": place for run, place in runs.items()} | {RESULTS_PAGE: INDEX} | {source: address(source) for source in pages}
     files: dict[str, Path] = {}
     for source, page in pages.items():
         for token, key in _links(page.tokens):
             link = str(token.attrs.pop(key))
             place, anchor = _place(link, source)
+            path = (home if place.startswith(REPORTS) else repository) / place
             found = known.get(place) or known.get("/".join(place.split("/")[:2]))
-            if (not found and not (repository / place).exists()) or (anchor and place in pages and anchor not in pages[place].anchors):
+            is_dead = not found and place.startswith(DOCS) and not path.exists()
+            if is_dead or (anchor and place in pages and anchor not in pages[place].anchors):
                 raise RequestError(f"{source} links to {unquote(link)}, which is not there", "correct the link")
-            if not found and place.startswith(CARRIED) and (repository / place).is_file() and not place.endswith(".md"):
-                found, files[place] = place, repository / place
+            if not found and place.startswith((DOCS, REPORTS)) and path.is_file() and path.suffix != ".md":
+                found, files[place] = place, path
             if found:
                 end = f"#{anchor}" if place in pages and anchor else ""
                 token.attrs[key] = posixpath.relpath(found, posixpath.dirname(source) or ".") + end
+            elif token.type == "image":
+                token.type = "text"
     rows = ENTRY.finditer((repository / HOME).read_text(encoding="utf-8"))
     entries = {HOME: "all pages"} | {_place(row["target"], HOME)[0]: f"{row['depth'] or ''}{row['title']}" for row in rows}
     return Manual(

@@ -25,8 +25,8 @@ PLACES = {INDEX: "Runs", EXPLORER: "Explorer"}
 def write_site(results: Path, out: Path, repository: Path) -> Path:
     """Write the site of all runs into a folder; return its index.
 
-    `repository`: holds README.md and docs/; without them, as in an installed package, and for runs of another folder than its results/, the site
-    has no manual and no reports.
+    `repository`: holds README.md, CONTRIBUTING.md and docs/; without them the site has no manual and no reports. Reports are those beside the
+    folder of the runs.
 
     A site that the folder holds is replaced, but for files whose names begin with a dot. Raises RequestError if the folder holds anything else or
     cannot be written, if the runs cannot be read, or if a page has a dead link.
@@ -35,8 +35,9 @@ def write_site(results: Path, out: Path, repository: Path) -> Path:
     runs = list(entries_of(results))
     entries, explored = [entry for entry, _ in runs], [(entry, known) for entry, known in runs if known]
     found = Manual(pages={}, files={}, entries={})
-    if manual.is_in(repository) and results.resolve() == (repository / "results").resolve():
-        found = manual.read(repository, {entry.name: f"{INDEX}#{entry.name}" for entry in entries}, [entry.report for entry in entries])
+    if manual.is_in(repository):
+        addresses = {entry.name: f"{INDEX}#{entry.name}" for entry in entries}
+        found = manual.read(repository, results.resolve().parent, addresses, [entry.report for entry in entries])
     places = {**PLACES, **(manual.PLACES if found.pages else {})}
     data = explorer_of(explored)
     pages = {

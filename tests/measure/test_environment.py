@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from bench.measure import environment
-from bench.measure.hosts import REPORTED, host_type
+from bench.measure.hosts import REPORTED, disagreements, host_differences, host_type, machine_differences
 from bench.spec import MUST_AGREE, RequestError
 
 
@@ -27,6 +27,32 @@ def test_facts_are_plain_data_and_name_their_environment() -> None:
     assert facts["environment_id"] == environment.environment_id(facts)
     assert facts["num_cores"] >= 1
     assert facts["memory_available_bytes"] <= facts["memory_bytes"]
+
+
+def test_every_installed_package_is_recorded_and_torchs_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    for place, name, version in (("first", "twice", "2"), ("second", "twice", "1"), ("second", "once", "3")):
+        (tmp_path / place / f"{name}.dist-info").mkdir(parents=True)
+        (tmp_path / place / f"{name}.dist-info" / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    (tmp_path / "first" / "torn.dist-info").mkdir()
+    for place in ("second", "first"):
+        monkeypatch.syspath_prepend(tmp_path / place)
+    environment.packages.cache_clear()
+    facts = environment.inspect_environment(threads=1, device="cpu")
+    environment.packages.cache_clear()
+    assert {"twice": "2", "once": "3", "pytest": pytest.__version__}.items() <= facts["packages"].items()
+    assert (facts["torch_git_revision"], facts["torch_cuda"]) == (torch.version.git_version, torch.version.cuda)
+    assert "GCC" in facts["torch_config"] or "clang" in facts["torch_config"]
+
+
+def test_other_packages_and_builds_of_torch_are_no_other_environment() -> None:
+    facts = environment.inspect_environment(threads=1, device="cpu")
+    other = {**facts, "packages": {"another": "1"}, "torch_config": "another", "torch_git_revision": "another", "torch_cuda": "another"}
+    assert environment.environment_id(other) == facts["environment_id"]
+    assert not disagreements(facts, other, trained=True)
+    assert not machine_differences(facts, other)
+    assert not host_differences(facts, other)
 
 
 def test_a_boot_is_told_by_a_hash_and_not_by_its_id(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

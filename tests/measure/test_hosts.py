@@ -70,3 +70,15 @@ def test_times_of_hosts_of_no_known_type_are_told_apart_by_what_they_call_themse
 @pytest.mark.parametrize("noted", [None, "fast", {"copy_bytes_per_s": "fast"}, {"copy_bytes_per_s": 0}])
 def test_ceilings_that_were_not_measured_or_are_damaged_are_none(noted: object) -> None:
     assert hosts.ceilings({"ceilings_at_start": noted}, hosts.AT_START) == {}
+
+
+def test_long_facts_are_named_by_their_place_and_kept_in_it() -> None:
+    facts = {
+        "packages": {str(number): "1" for number in range(100)},
+        "torch_config": "x" * 3000,
+        "cpu_caches": {"L2": 1},
+        "load": 2.5,
+        "gpu": None,
+    }
+    short = {"packages": "100, in environment.json", "torch_config": "in environment.json"}
+    assert hosts.shown(facts, "environment.json") == {**facts, **short}

@@ -13,9 +13,10 @@ from bench.analysis.study import Study
 from bench.analysis.trust import Concern
 from bench.report.charts.figures import MAX_FIGURES
 from bench.report.charts.style import DARK, GRID, INK, PAPER, ROLES, figure_style
-from bench.report.document import Claims
+from bench.report.document import Claims, TableBlock
 from bench.report.images import svg_file
 from bench.report.page import build_document
+from bench.report.sections.method import machine_and_software
 from bench.report.write import write_report
 from tests.report.conftest import MakeData, page_text
 
@@ -236,3 +237,13 @@ def test_a_claim_about_what_was_not_measured_is_not_made(make_data: MakeData) ->
     texts = [item.text for block in claims.blocks if isinstance(block, Claims) for item in block.items]
     assert any("gMLP's FLOPs quadratic" in text for text in texts)
     assert not any(word in text for text in texts for word in ("time", "memory", "activations", "faster", "accuracy"))
+
+
+def test_the_machines_table_counts_packages_and_names_older_runs_few() -> None:
+    def row(packages: dict[str, str | None]) -> tuple[str, ...]:
+        (table,) = machine_and_software({"packages": packages})
+        assert isinstance(table, TableBlock)
+        return table.table.rows[0]
+
+    assert row({f"p{number}": "1" for number in range(87)}) == ("packages", "87, in environment.json")
+    assert row({"numpy": "2.5.2", "timm": None}) == ("packages", "numpy: 2.5.2, timm: not known")

@@ -198,10 +198,28 @@ def test_without_docs_there_are_runs_and_explorer_alone(
         cli.main(["site", str(repository / "results"), "--out", str(tmp_path / "site")])
     assert ended.value.code == 0
     first, last = capsys.readouterr().err.splitlines()
-    assert "docs/ is in the repository only" in first
+    assert "no manual and no reports" in first
     assert last.startswith(f"site: {tmp_path / 'site' / INDEX}")
     assert {path.name for path in (tmp_path / "site").iterdir()} == {INDEX, EXPLORER, STYLE, SEARCH, SEARCH_INDEX}
     assert dead_links(tmp_path / "site") == []
+
+
+@pytest.mark.usefixtures("known")
+def test_an_installed_manual_stands_beside_the_users_runs_and_reports(tmp_path: Path) -> None:
+    packaged, mine = plant_pages(tmp_path / "packaged"), tmp_path / "mine"
+    for name in ("reports", "LICENSE"):
+        (packaged / name).rename(tmp_path / name)
+    (packaged / "docs" / "part.md").write_text("# Part\n\n![drawn](../reports/theirs/figures/x.svg) [test](../tests/test_x.py)\n")
+    (mine / "reports" / OTHER / "figures").mkdir(parents=True)
+    (mine / "reports" / OTHER / "figures" / "mine.svg").write_text("")
+    (mine / "reports" / OTHER / "report.md").write_text(f"# Other\n\n![](figures/mine.svg) [facts](../../results/{OTHER}/)\n")
+    site = write_site(mine / "results", mine / "site", packaged).parent
+    assert dead_links(site) == []
+    assert "As in the <a>report</a>" in (site / "docs" / "method.html").read_text()
+    assert "<p>drawn <a>test</a></p>" in (site / "docs" / "part.html").read_text()
+    assert (site / "reports" / OTHER / "figures" / "mine.svg").is_file()
+    assert f'<a href="../../{INDEX}#{OTHER}">facts</a>' in (site / "reports" / OTHER / "report.html").read_text()
+    assert (site / INDEX).read_text().count("> report</a>") == 1
 
 
 def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ import pandas
 
 from bench import numbers
 from bench.analysis.study import Study
+from bench.measure.hosts import shown
 from bench.planning.tuning import STEPS
+from bench.reading.store import ENVIRONMENT
 from bench.report.document import Block, Bullets, Code, Paragraph, TableBlock
 from bench.report.tables import Table
 from bench.spec import MEASURED, NO_TEACHER, OPTIMIZERS, WEIGHTS, Plan, Recipe
@@ -156,10 +158,11 @@ def recipe_text(recipe: Recipe) -> str:
 
 
 def machine_and_software(environment: Mapping[str, Any]) -> tuple[Block, ...]:
-    """Return the table of recorded facts on machine and software."""
+    """Return the table of recorded facts on machine and software, but for long ones."""
     if not environment:
         return (Paragraph(text="The run recorded no facts about its machine."),)
-    rows = tuple((name.replace("_", " ").removesuffix(" bytes"), _fact(name, value)) for name, value in environment.items())
+    facts = shown(environment, ENVIRONMENT).items()
+    rows = tuple((name.replace("_", " ").removesuffix(" bytes"), _fact(name, value)) for name, value in facts)
     return (TableBlock(table=Table(headers=("fact", "value"), numeric=(False, False), rows=rows)),)
 
 
