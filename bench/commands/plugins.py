@@ -23,8 +23,9 @@ def show_plugins(kinds: Sequence[str], options: Options) -> None:
         for kind in kinds
         for name in catalog.names(kind)
     ]
-    for left_out in (left_out for kind in kinds for left_out in catalog.found(kind).left_out):
-        console.say(f"{left_out.problem}; {left_out.error.hint}")
+    for known in map(catalog.found, kinds):
+        for left_out in (other for other in known.left_out if other.name not in known.plugins):  # of the others the lines above have warned
+            console.say(f"{left_out.problem}; {left_out.error.hint}")
     if options.json:
         console.print_json([{**entry, **(_task_facts(entry["name"]) if entry["kind"] == "tasks" else {})} for entry in found])
         return

@@ -9,6 +9,7 @@ import copy
 import dataclasses
 import functools
 import math
+import os
 from collections.abc import Callable
 
 import torch
@@ -36,6 +37,7 @@ from bench.flop_counter import (
     count_with_torch,
     visible_products,
 )
+from bench.metrics.profile import QUIET
 from models.layers.cost import Polynomial
 from models.layers.dropout import dropping_places, set_dropout
 from models.layers.recurrence import GATES
@@ -100,6 +102,7 @@ def check_profiled_flops(subject: Subject) -> None:
     """
     n = SHORT if subject.is_stepwise else SMALL
     model, data = subject.reference(n).eval(), subject.data(n)
+    os.environ.setdefault("KINETO_LOG_LEVEL", QUIET)  # read when the first profile of a process begins
     with torch.no_grad(), visible_products(model), profile(with_flops=True) as profiled:
         model(data)
     events = profiled.key_averages()

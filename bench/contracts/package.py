@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -233,8 +235,8 @@ def _measured(plan: Plan, metric: str, executor: str) -> Record:
     from bench.running.runner import record_of
 
     job = next(job for job in jobs(plan) if job.metric == metric)
-    with catalog.load("executors", executor).Executor() as runner:
-        (outcome,) = run_batch(runner, (job,))
+    with tempfile.TemporaryDirectory() as folder, catalog.load("executors", executor).Executor() as runner:
+        (outcome,) = run_batch(runner, (dataclasses.replace(job, scratch=folder, run_folder=folder),))
     assert isinstance(outcome, Outcome), f"a job ends in {outcome!r}, not in an Outcome"
     assert outcome.status == MEASURED, f"a small {SMALL['models']} is {outcome.status}: {outcome.reason}"
     return record_of(job, outcome, {"environment_id": "", "code_version": ""})

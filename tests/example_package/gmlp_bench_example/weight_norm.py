@@ -18,8 +18,8 @@ def measure(job: Job) -> Measurement:
     from bench.measure.model import build_model
 
     torch.manual_seed(job.settings.seed)
-    squares = (parameter.square().sum() for parameter in build_model(job.cell.model).parameters())
-    return Measurement(values={"weight_norm": float(sum(squares)) ** 0.5})
+    squares = (parameter.detach().square().sum().item() for parameter in build_model(job.cell.model).parameters())
+    return Measurement(values={"weight_norm": sum(squares) ** 0.5})
 
 
 def summarise(records: Sequence[Record]) -> dict[str, Any]:
