@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -16,7 +17,7 @@ import pytest
 from bench import catalog, cli
 from bench.commands.options import Options
 from bench.commands.plugins import show_plugins
-from bench.contracts.package import OK, UNCHECKED, WRONG, check_package
+from bench.contracts.package import CHECKS, OK, UNCHECKED, WRONG, UncheckedError, check_package
 from bench.measure import environment
 from bench.measure.model import generating_models
 from bench.measure.training_code import training_version
@@ -30,7 +31,7 @@ from tests.packages import EXAMPLE, ROOT, example, install
 from tests.specimens import run_bench
 
 BROKEN = '"""Cannot be imported."""\n\nimport no_such_library\n'
-CACHES = (plugins.find, plugins._declared, catalog.load, catalog.variants, training_version, info_of)
+CACHES = (plugins.find, plugins._declared, plugins._warn, catalog.load, catalog.variants, training_version, info_of)
 
 
 @pytest.fixture
@@ -82,21 +83,26 @@ def test_flags_of_a_mixer_are_read_from_its_text(site: Path) -> None:
 def test_an_own_name_is_never_replaced(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     install(site, "far-off", {"x": '"""Theirs."""\n'}, {"tasks": {"digits": "x"}, "mixers": {"attention": "x"}})
     with pytest.warns(
-        UserWarning, match=r"task digits of package far-off is left out: gmlp-bench has one of that name; .*pip uninstall far-off"
+        UserWarning, match="task digits of package far-off is left out: gmlp-bench has one of that name; .*pip uninstall far-off"
     ):
-        assert catalog.load("tasks", "digits").__name__ == "bench.tasks.digits"
+        show_plugins(("tasks",), Options(json=True))
+    listed = json.loads(capsys.readouterr().out)
+    assert [entry["package"] for entry in listed if entry["name"] == "digits"] == [""]
+    assert catalog.load("tasks", "digits").__name__ == "bench.tasks.digits"
     with pytest.warns(UserWarning, match="mixer attention of package far-off is left out"):
         assert with_mixer("attention").mixer_module.__name__ == "models.mixers.attention"
-    show_plugins(("tasks",), Options(json=True))
-    said = capsys.readouterr()
-    assert [entry["package"] for entry in json.loads(said.out) if entry["name"] == "digits"] == [""]
-    assert "task digits of package far-off is left out" in said.err
 
 
-def test_neither_of_two_packages_gets_a_name_that_both_declare(site: Path) -> None:
+def test_neither_of_two_packages_gets_a_name_that_both_declare(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for package in ("far-off", "nearby"):
         install(site, package, {"x": example("first_token")}, {"tasks": {"twice": "x"}})
-    assert "twice" not in catalog.names("tasks")
+    show_plugins(("tasks",), Options(json=True))
+    said = capsys.readouterr()
+    assert "twice" not in {entry["name"] for entry in json.loads(said.out)}
+    assert [line.partition(";")[0] for line in said.err.splitlines()] == [
+        "task twice of package far-off is left out: package nearby has one of that name",
+        "task twice of package nearby is left out: package far-off has one of that name",
+    ]
     with pytest.raises(RequestError, match="task twice of package far-off is left out: package nearby has one of that name"):
         catalog.plugin("tasks", "twice")
 
@@ -239,6 +245,15 @@ def test_a_package_is_held_to_the_contracts(fault: str, site: Path) -> None:
     assert (finding.kind, finding.answer) == (kind, answer), finding.reason
     assert reason in finding.reason
     assert bool(finding.advice) == (answer == WRONG)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind in ("metrics", "engines") for name in catalog.names(kind) if name != "compile"]
+)
+def test_own_metrics_and_engines_keep_these_contracts_too(kind: str, name: str) -> None:
+    with contextlib.suppress(UncheckedError):
+        CHECKS[kind](name)
 
 
 def test_a_package_without_plugins_is_refused(site: Path) -> None:
