@@ -65,9 +65,8 @@ def test_names_summaries_and_options_are_read_without_importing(site: Path) -> N
     assert [(option.name, option.default) for option in catalog.options("shift", "mixers")] == [("bias", False)]
     assert catalog.plugin("mixers", "shift").origin == "far-off 2.1"
     assert "shift" in metaformer.mixer_names()
-    with pytest.raises(RequestError, match="mixer shift of package far-off cannot be imported: SystemExit") as refused:
+    with pytest.raises(RequestError, match=r"mixer shift of package far-off cannot be imported: SystemExit; .*pip uninstall far-off"):
         with_mixer("shift")
-    assert "pip uninstall far-off" in refused.value.hint
     assert with_mixer("identity").mixing is not None
     assert not any("shift" in model for model in generating_models())
 
@@ -267,7 +266,9 @@ def test_what_is_left_out_is_wrong(site: Path, capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit) as ended:
         cli.main(["list", "--check", "far-off"])
     assert ended.value.code == 1
-    assert capsys.readouterr().out.startswith("mixers attention: wrong: mixer attention of package far-off is left out: gmlp-bench has one")
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("mixers attention: wrong: mixer attention of package far-off is left out: gmlp-bench has one of that name; ")
+    assert line.endswith("pip uninstall far-off")
 
 
 @pytest.fixture(scope="module")

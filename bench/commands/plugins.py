@@ -25,7 +25,7 @@ def show_plugins(kinds: Sequence[str], options: Options) -> None:
     ]
     for known in map(catalog.found, kinds):
         for left_out in (other for other in known.left_out if other.name not in known.plugins):  # of the others the lines above have warned
-            console.say(f"{left_out.problem}; {left_out.error.hint}")
+            console.say(left_out.problem)
     if options.json:
         console.print_json([{**entry, **(_task_facts(entry["name"]) if entry["kind"] == "tasks" else {})} for entry in found])
         return
@@ -58,6 +58,6 @@ def show_checks(package: str, options: Options) -> None:
     else:
         for finding in findings:
             text = "; ".join(filter(None, (finding.reason, finding.advice)))
-            console.print_lines(f"{finding.kind} {finding.name}: {finding.answer}{f': {text}' if text else ''}")
+            console.print_line(f"{finding.kind} {finding.name}: {finding.answer}{f': {text}' if text else ''}")
     if any(finding.answer == WRONG for finding in findings):
         raise typer.Exit(EXIT_FAILED)

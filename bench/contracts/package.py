@@ -76,7 +76,7 @@ def check_package(package: str) -> list[Finding]:
     ]
     for kind in (kind for kind in catalog.FOLDERS if kind in declared[known]):
         left_out = [other for other in catalog.found(kind).left_out if other.package == known]
-        found += [Finding(kind=kind, name=o.name, answer=WRONG, reason=o.problem, advice=o.error.hint) for o in left_out]
+        found += [Finding(kind=kind, name=o.name, answer=WRONG, reason=o.problem) for o in left_out]
         found += [_finding(kind, plugin.name) for plugin in catalog.from_packages(kind) if plugin.package == known]
     return found
 

@@ -272,7 +272,7 @@ def show_tasks() -> None:
         try:
             facts = task_facts(name)
         except RequestError as error:  # a package's task that cannot be imported hides no other one
-            console.say(f"{error}; {error.hint}")
+            console.say(str(error))
             continue
         options = " ".join(f"{key}={value}" for key, value in facts["options"].items())
         if facts["argument"]:

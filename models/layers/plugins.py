@@ -109,21 +109,17 @@ class Plugin:
         try:
             return importlib.import_module(self.module)
         except (Exception, SystemExit) as error:  # code of others may raise anything
-            reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
-            raise RequestError(f"{self.label} cannot be imported: {reason}", _advice(self.package)) from error
+            reason = ": ".join(filter(None, (type(error).__name__, str(error).strip().partition("\n")[0])))
+            raise RequestError(f"{self.label} cannot be imported: {reason}; {_advice(self.package)}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOut:
-    """A declared plugin that is not used. `name` may be that of another one, which is used."""
+    """A declared plugin that is not used. `name` may be that of another one, which is used. `problem`: why, and what to do."""
 
     name: str
     package: str
     problem: str
-
-    @property
-    def error(self) -> RequestError:
-        return RequestError(self.problem, _advice(self.package))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,9 +137,9 @@ class Found:
         plugin = self.plugins.get(name)
         for other in self.left_out:
             if other.name == name and not plugin:
-                raise other.error
+                raise RequestError(other.problem)
             if other.name == name:
-                _warn(f"{other.problem}; {_advice(other.package)}")
+                _warn(other.problem)
         return plugin
 
 
@@ -157,7 +153,8 @@ def find(kind: str, own: str) -> Found:
         others = [f"package {other.package}" for other in declared if other.name == plugin.name and other != plugin]
         others = [OWN] if plugin.name in own_names else others
         if reason := f"{others[0]} has one of that name" if others else _why_unreadable(plugin):
-            left_out.append(LeftOut(name=plugin.name, package=plugin.package, problem=f"{plugin.label} is left out: {reason}"))
+            problem = f"{plugin.label} is left out: {reason}; {_advice(plugin.package)}"
+            left_out.append(LeftOut(name=plugin.name, package=plugin.package, problem=problem))
         else:
             plugins[plugin.name] = plugin
     return Found(plugins=plugins, left_out=tuple(left_out))
