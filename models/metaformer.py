@@ -145,6 +145,7 @@ class Config:
         return reference_config(mixer, config) if self.formulation == "reference" else config
 
 
+@functools.cache
 def mixer_names() -> tuple[str, ...]:
     """Return the names of all mixers that keep the width, sorted.
 

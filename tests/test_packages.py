@@ -31,7 +31,7 @@ from tests.packages import EXAMPLE, ROOT, example, install
 from tests.specimens import run_bench
 
 BROKEN = '"""Cannot be imported."""\n\nimport no_such_library\n'
-CACHES = (plugins.find, plugins._declared, plugins._warn, catalog.load, catalog.variants, training_version, info_of)
+CACHES = (plugins.find, plugins._declared, plugins._warn, catalog.load, catalog.variants, training_version, info_of, metaformer.mixer_names)
 
 
 @pytest.fixture
