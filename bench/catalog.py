@@ -1,9 +1,8 @@
-"""Find plugins by folder; a plugin's name is its file's name.
+"""Find plugins by kind and name: files of a folder, and modules that installed packages declare (`models.layers.plugins`).
 
-A plugin with a `Config` may also be a folder, whose `__init__.py` is that file.
-
-The kinds are families, mixers, metrics, tasks, ablations, executors and engines. Names, summaries, options and variants are read
-from the source text, so listing plugins and checking a request imports no torch. `load` imports a single module.
+The kinds are families, mixers, metrics, tasks, ablations, executors and engines. A file's name is the plugin's name; a plugin with a `Config` may
+also be a folder, whose `__init__.py` is that file. Names, summaries, options and variants are read from the source text, so listing plugins and
+checking a request imports no torch. `load` imports a single module.
 """
 
 from __future__ import annotations
@@ -11,14 +10,13 @@ from __future__ import annotations
 import ast
 import difflib
 import functools
-import importlib
-import importlib.util
 import re
-from pathlib import Path
 from types import ModuleType
 
 from bench.spec import RequestError
+from models.layers import plugins
 from models.layers.options import Option
+from models.layers.plugins import Found, Plugin
 
 FOLDERS = {
     "families": "models",
@@ -38,20 +36,34 @@ SYNONYMS = {
     "wd": "did you mean weight_decay?",
 }
 """Hints for words of other programs whose nearest spelling here means something else."""
-NOT_OPTIONS = ("shape", "interface", "seq_len", "width", "heads", "out_width")
+
+
+def found(kind: str) -> Found:
+    """Return the plugins of a kind by name, and those that are left out."""
+    return plugins.find(kind, FOLDERS[kind])
 
 
 def names(kind: str) -> tuple[str, ...]:
     """Return the names of all plugins of a kind, sorted."""
-    files = [path.stem for path in _folder(kind).glob("*.py") if not path.stem.startswith("_")]
-    return tuple(
-        sorted([*files, *(path.parent.name for path in _folder(kind).glob("*/__init__.py") if "\nclass Config" in path.read_text())])
-    )
+    return tuple(sorted(found(kind).plugins))
+
+
+def plugin(kind: str, name: str) -> Plugin:
+    """Return a plugin. Raises RequestError, with a suggestion, if the name is unknown."""
+    known = found(kind).get(name)
+    if not known:
+        raise unknown(plugins.noun(kind), name, names(kind), f"bench list {kind}")
+    return known
+
+
+def from_packages(*kinds: str) -> list[Plugin]:
+    """Return the plugins of these kinds that installed packages declare."""
+    return [known for kind in kinds for known in found(kind).plugins.values() if known.package]
 
 
 def docstring(kind: str, name: str) -> str:
     """Return the docstring of a plugin's file; "" without one."""
-    return ast.get_docstring(_syntax(kind, name)) or ""
+    return plugin(kind, name).docstring
 
 
 def summary(kind: str, name: str) -> str:
@@ -63,16 +75,9 @@ def summary(kind: str, name: str) -> str:
 def load(kind: str, name: str) -> ModuleType:
     """Import and return a plugin's module.
 
-    Raises RequestError if the name is unknown.
+    Raises RequestError if the name is unknown, and if the module of an installed package cannot be imported.
     """
-    require(kind, name)
-    return importlib.import_module(f"{FOLDERS[kind]}.{name}")
-
-
-def require(kind: str, name: str) -> None:
-    """Raise RequestError, with a suggestion, if the name is unknown."""
-    if name not in names(kind):
-        raise unknown("family" if kind == "families" else kind.removesuffix("s"), name, names(kind), f"bench list {kind}")
+    return plugin(kind, name).load()
 
 
 def unknown(noun: str, name: str, allowed: tuple[str, ...], next_command: str = "") -> RequestError:
@@ -89,18 +94,9 @@ def _guess(name: str, allowed: tuple[str, ...]) -> str:
     return f"did you mean {near[0]}?" if near else ""
 
 
-@functools.cache
 def options(name: str, kind: str = "families") -> tuple[Option, ...]:
-    """Return the options of a family, mixer or engine.
-
-    Options are the fields of its `Config` except NOT_OPTIONS.
-    """
-    config = _config(kind, name)
-    return tuple(
-        Option(item.target.id, ast.literal_eval(item.value))
-        for item in (config.body if config else ())
-        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name) and item.value and item.target.id not in NOT_OPTIONS
-    )
+    """Return the options of a family, mixer or engine: the fields of its `Config` that a request may set."""
+    return plugin(kind, name).options
 
 
 def option_texts(name: str, kind: str = "families") -> dict[str, str]:
@@ -108,7 +104,7 @@ def option_texts(name: str, kind: str = "families") -> dict[str, str]:
 
     They are the entries of the docstring of `Config`.
     """
-    config = _config(kind, name)
+    config = plugin(kind, name).config
     entries = re.findall(r"^`(\w+)`: (.*(?:\n +.*)*)", (config and ast.get_docstring(config)) or "", re.MULTILINE)
     return {option: " ".join(text.replace("`", "").split()) for option, text in entries}
 
@@ -117,32 +113,13 @@ def option_texts(name: str, kind: str = "families") -> dict[str, str]:
 def variants() -> dict[str, str]:
     """Return the family of each published variant, by variant name.
 
-    Variants are the keys of the literal table `VARIANTS` in a family's file.
+    Variants are the keys of the literal table `VARIANTS` in a family's file. Those of an installed package replace none of this project.
     """
-    found: dict[str, str] = {}
-    for family in names("families"):
-        for node in _syntax("families", family).body:
-            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-            if any(isinstance(t, ast.Name) and t.id == "VARIANTS" for t in targets):
-                table = getattr(node, "value", None)
-                keys = table.keys if isinstance(table, ast.Dict) else []
-                found.update({k.value: family for k in keys if isinstance(k, ast.Constant) and isinstance(k.value, str)})
-    return found
-
-
-def _config(kind: str, name: str) -> ast.ClassDef | None:
-    return next((node for node in _syntax(kind, name).body if isinstance(node, ast.ClassDef) and node.name == "Config"), None)
-
-
-@functools.cache
-def _syntax(kind: str, name: str) -> ast.Module:
-    path = _folder(kind) / name
-    return ast.parse((path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8"))
-
-
-@functools.cache
-def _folder(kind: str) -> Path:
-    package = importlib.util.find_spec(FOLDERS[kind])
-    if package is None or package.origin is None:
-        raise RequestError(f"the package {FOLDERS[kind]} is not installed", "reinstall gmlp-bench")
-    return Path(package.origin).parent
+    known: dict[str, str] = {}
+    for family in sorted(found("families").plugins.values(), key=lambda family: (family.package, family.name)):
+        table = family.assigned("VARIANTS")
+        keys = table.keys if isinstance(table, ast.Dict) else []
+        for key in keys:
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                known.setdefault(key.value, family.name)
+    return known

@@ -23,6 +23,7 @@ from bench import catalog, console
 from bench.commands.ablate import answer, answer_all, show_ablations
 from bench.commands.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG, Options, flags_of_command, objects_of
 from bench.commands.plan import plan_of, show_plan, write_plan
+from bench.commands.plugins import show_checks, show_plugins
 from bench.commands.predict import show_predictions
 from bench.commands.run import requested, show_or_measure
 from bench.measure import environment, hosts
@@ -35,7 +36,6 @@ from bench.report import console_views
 from bench.spec import PLAN, RequestError
 
 LIST_KINDS = tuple(catalog.FOLDERS)
-OPTION_MARKS = {"mixers": ":", "engines": "+"}
 PEERS = "peers"
 """The question in `ablations/` that `bench peers` answers."""
 
@@ -185,23 +185,18 @@ def list_(
     options: Options,
     kind: Annotated[str, argument(f"One of: {', '.join(LIST_KINDS)} (default: all).", "KIND", completing(lambda: LIST_KINDS))] = "",
 ) -> None:
-    """List families, mixers, metrics, tasks, ablations, executors and engines."""
+    """List families, mixers, metrics, tasks, ablations, executors and engines.
+
+    With --check, holds those of an installed package to their contracts instead. Exits 1 if one is wrong.
+    """
     if kind and kind not in LIST_KINDS:
         raise catalog.unknown("kind", kind, LIST_KINDS, "bench list")
-    chosen = [kind] if kind else LIST_KINDS
-    found = [{"kind": k, "name": name, "summary": catalog.summary(k, name)} for k in chosen for name in catalog.names(k)]
-    if options.json:
-        console.print_json([{**entry, **(console_views.task_facts(entry["name"]) if entry["kind"] == "tasks" else {})} for entry in found])
-        return
-    for k in chosen:
-        rows = [(entry["name"], entry["summary"]) for entry in found if entry["kind"] == k]
-        console.print_table((k, "summary"), rows, title="" if kind else " ")
-    if kind == "families":
-        console_views.show_families()
-    elif kind in OPTION_MARKS:
-        console_views.show_options(kind, OPTION_MARKS[kind])
-    elif kind == "tasks":
-        console_views.show_tasks()
+    if kind and options.check:
+        raise RequestError(f"`check` looks at all plugins of a package, so {kind} cannot be added", "leave one of them out")
+    if options.check:
+        show_checks(options.check, options)
+    else:
+        show_plugins((kind,) if kind else LIST_KINDS, options)
 
 
 @command(MEASURE, "bench ablate sequence_length --quick")

@@ -139,9 +139,13 @@ def window_width(stream: TextIO) -> int:
 
 def print_lines(*texts: str) -> None:
     """Print texts to stdout, each on lines of its own that fit the window."""
-    window = window_width(sys.stdout)
     for text in texts:
-        sys.stdout.write(without_control_characters(wrapped(text, window)) + "\n")
+        print_line(wrapped(text, window_width(sys.stdout)))
+
+
+def print_line(text: str) -> None:
+    """Print a text to stdout as it is, for programs that read lines."""
+    sys.stdout.write(without_control_characters(text) + "\n")
 
 
 def wrapped(text: str, width: int) -> str:

@@ -4,8 +4,9 @@ Nothing here imports `bench`. A family module defines:
 
 - `Config`: a frozen dataclass with `shape`, `interface` and options. It raises ValueError for an `Interface` that the family does not
     support.
-- `build(config)`: the model, with `forward(data, valid=None)`. A model that cannot distinguish padding from data sets `takes_padding` to
-    False and raises ValueError if `valid` is given.
+- `build(config)`: the model, with `forward(data, valid=None)`. Its modules are `embedding`, `blocks` and `head`, by which parameters are booked
+    and dropout is set. Linear layers start as `models.layers.initialise` has them. A model that cannot distinguish padding from data sets
+    `takes_padding` to False and raises ValueError if `valid` is given.
 - `cost(config)`: the closed-form `Cost`.
 - `uses_attention(config)`: True if the model calls `scaled_dot_product_attention`.
 - `NOMINAL_FFN_RATIO`: the usual ffn_width, in multiples of `width`.

@@ -6,8 +6,6 @@ Yu et al., arXiv 2111.11418, Sec. 3.1.
 from __future__ import annotations
 
 import functools
-import importlib
-import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from types import ModuleType
@@ -16,6 +14,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from models import mixers
+from models.layers import plugins
 from models.layers.cost import Cost, layer_norm
 from models.layers.encoder import Encoder, encoder_cost, require_encoder
 from models.layers.feed_forward import ACTIVATIONS, FeedForward, feed_forward_cost
@@ -104,6 +103,7 @@ class Config:
 
     def __post_init__(self) -> None:
         require_encoder(self)
+        plugins.find("mixers", mixers.__name__).get(self.mixer_name)  # raises if a package declares it wrongly
         require_one_of("mixer", self.mixer_name, mixer_names())
         require_non_negative("reach", self.reach)
         require_choices(self, convolution=CONVOLUTIONS, norm=NORMS, residual=RESIDUALS, activation=ACTIVATIONS, formulation=FORMULATIONS)
@@ -121,7 +121,7 @@ class Config:
 
     @property
     def mixer_module(self) -> ModuleType:
-        return _load(self.mixer_name)
+        return plugins.find("mixers", mixers.__name__).plugins[self.mixer_name].load()
 
     @property
     def mixing(self) -> Any:
@@ -151,12 +151,8 @@ def mixer_names() -> tuple[str, ...]:
 
     A residual cannot add tokens of another width.
     """
-    found = sorted(module.name for module in pkgutil.iter_modules(mixers.__path__) if not module.name.startswith("_"))
-    return tuple(name for name in found if getattr(_load(name), "KEEPS_WIDTH", True))
-
-
-def _load(mixer: str) -> ModuleType:
-    return importlib.import_module(f"{mixers.__name__}.{mixer}")
+    found = plugins.find("mixers", mixers.__name__).plugins
+    return tuple(sorted(name for name, mixer in found.items() if mixer.says("KEEPS_WIDTH", True)))
 
 
 class MixerBlock(ResidualBlock):

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import importlib
 import itertools
-import os
 import pkgutil
-import subprocess
-import sys
 from pathlib import Path
 
 from bench import catalog
+from bench.contracts.package import first_torch_importer
 
 PROJECT = Path(__file__).parents[1]
 LIGHT_MODULES = (
@@ -33,13 +31,6 @@ LIGHT_MODULES = (
 )
 LIGHT_PACKAGES = ("bench.analysis", "bench.reading", "bench.report")
 PLUGIN_KINDS = ("metrics", "tasks", "ablations")
-PROBE = """
-import importlib, sys
-for name in sys.argv[1:]:
-    importlib.import_module(name)
-    if "torch" in sys.modules:
-        sys.exit(name + " imports torch")
-"""
 
 
 def _members(package: str) -> list[str]:
@@ -51,21 +42,14 @@ def _plugins(kind: str) -> list[str]:
     return [f"{catalog.FOLDERS[kind]}.{name}" for name in catalog.names(kind)]
 
 
-def _first_torch_importer(modules: list[str], *path: Path) -> str:
-    """Import the modules in turn in a fresh interpreter; what it says of the first that brings torch in, or an empty text."""
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))} if path else None
-    done = subprocess.run([sys.executable, "-c", PROBE, *modules], cwd=PROJECT, capture_output=True, text=True, check=False, env=variables)
-    return done.stderr.strip()
-
-
 def test_no_torch() -> None:
     packages = (_members(package) for package in LIGHT_PACKAGES)
     plugins = (_plugins(kind) for kind in PLUGIN_KINDS)
-    assert _first_torch_importer([*LIGHT_MODULES, *itertools.chain(*packages, *plugins)]) == ""
+    assert first_torch_importer([*LIGHT_MODULES, *itertools.chain(*packages, *plugins)]) == ""
 
 
 def test_a_module_that_imports_torch_is_seen(tmp_path: Path) -> None:
     """A stand-in for torch, which would take seconds, is enough."""
     (tmp_path / "torch.py").touch()
     (tmp_path / "heavy.py").write_text("import torch\n")
-    assert _first_torch_importer(["bench.spec", "heavy", "bench.catalog"], tmp_path, PROJECT) == "heavy imports torch"
+    assert first_torch_importer(["bench.spec", "heavy", "bench.catalog"], (str(tmp_path), str(PROJECT))) == "heavy imports torch"

@@ -22,7 +22,7 @@ from bench.spec import Plan, RequestError
 
 def answer(name: str, request: Request, options: Options, parts: Sequence[str] = ()) -> None:
     """Answer one question, or only some of its parts."""
-    catalog.require("ablations", name)
+    catalog.plugin("ablations", name)
     show_or_measure(_plan(name, request, options, parts), options)
 
 

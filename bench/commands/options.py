@@ -39,6 +39,7 @@ FAIL_IF_HELP = (
     "Exit 1 if a ratio, second over first, is shown to be beyond this bound: 'latency_ms>1.05'. Runs also have params, flops, "
     "peak_memory_bytes and accuracy."
 )
+CHECK_HELP = "Hold the plugins of this installed package to their contracts; one line each."
 MEMORY_HELP = "For each configuration, also predict the largest batch and the largest n that fit this memory, such as 24GiB."
 OUT_HELP = (
     "Exact folder to write (default: in results/ or reports/); of plan, a file for bench run: FILE.toml for --config, else for --plan."
@@ -79,6 +80,7 @@ class Options:
     list: bool = switch("List the questions with their cost and their last run here.")
     all: bool = switch("Answer all questions, one after the other.")
 
+    check: str = flag("", CHECK_HELP, "PACKAGE")
     memory: int | None = flag(None, MEMORY_HELP, "SIZE", memory)
     x: tuple[str, ...] = flag((), X_HELP, "LIST", entries)
     y: str = flag("", "Quality: accuracy (default) or score.", "QUALITY")
@@ -116,7 +118,8 @@ TAKES: dict[str, tuple[str, ...]] = {
     "diff": ("fail_if", "code", "out", "json"),
     "pool": ("out", "json"),
     **dict.fromkeys(("report", "site"), ("out",)),
-    **dict.fromkeys(("list", "check"), ("json",)),
+    "list": ("check", "json"),
+    "check": ("json",),
     "env": ("calibrate", "json"),
 }
 """The fields that each command takes, as flags or as keywords of Python."""

@@ -13,16 +13,18 @@ import itertools
 import os
 import platform
 import tokenize
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import bench
+from bench import catalog
 from bench.measure.allocator import KEEP, allocator_name
 from bench.measure.cpu import cpu_facts
 from bench.measure.hosts import gpu_type, identity
 from bench.serialize import content_id
 from bench.spec import RequestError
+from models.layers.plugins import Plugin
 
 BUSY_WINDOW_S = 0.5
 CONTROL_GROUP = Path("/sys/fs/cgroup")
@@ -37,6 +39,8 @@ TIMED_CODE = (
 
 They hold the models, kernels and engines, and the code that times them.
 """
+TIMED_KINDS = ("families", "mixers", "engines")
+"""Kinds of plugins that determine a time, when an installed package declares them."""
 
 
 def inspect_environment(*, threads: int, device: str) -> dict[str, Any]:
@@ -59,6 +63,7 @@ def inspect_environment(*, threads: int, device: str) -> dict[str, Any]:
         "boot": boot(),
         "python_version": platform.python_version(),
         "packages": packages(),
+        "plugins": {f"{plugin.kind} {plugin.name}": plugin.origin for plugin in catalog.from_packages(*catalog.FOLDERS)},
         "torch_version": _version("torch"),
         **torch_facts(),
         "device": device,
@@ -238,9 +243,16 @@ def code_facts() -> dict[str, Any]:
 def work_version() -> str:
     """Hash the code that determines a time, and the version of torch.
 
-    The code is TIMED_CODE without comments and docstrings. The hash has 16 hexadecimal digits.
+    The code is TIMED_CODE without comments and docstrings, and the packages of plugins of TIMED_KINDS. The hash has 16 hexadecimal digits.
     """
-    return hash_of({path for pattern in TIMED_CODE for path in program_folder().glob(pattern)}, str(_version("torch")))
+    start = f"{_version('torch')}{package_code(catalog.from_packages(*TIMED_KINDS))}"
+    return hash_of({path for pattern in TIMED_CODE for path in program_folder().glob(pattern)}, start)
+
+
+def package_code(plugins: Iterable[Plugin]) -> str:
+    """Hash all source files of the packages that declare these plugins; "" without any."""
+    files = {place: path for plugin in plugins for place, path in plugin.files.items()}
+    return content_id({place: hashlib.sha256(path.read_bytes()).hexdigest() for place, path in files.items()}) if files else ""
 
 
 @functools.cache

@@ -89,11 +89,16 @@ def generating_models() -> tuple[str, ...]:
 
     They are families that read a source and a target, families and mixers that are causal or can be.
     """
-    has_option = [f"{name}+causal=true" for name in catalog.names("families") if any(o.name == "causal" for o in catalog.options(name))]
-    families = [*(name for name in catalog.names("families") if _is_generating(catalog.load("families", name))), *has_option]
-    mixers = [name for name in mixer_names() if hasattr(catalog.load("mixers", name).Config, "causal")]
-    has_choice = {name: any(option.name == "causal" for option in catalog.options(name, "mixers")) for name in mixers}
+    has_option = [f"{name}+causal=true" for name in catalog.names("families") if _has_causal(name, "families")]
+    generating = [name for name, family in catalog.found("families").plugins.items() if family.says("SOURCE_AND_TARGET", False)]
+    families = [*generating, *has_option]
+    mixers = [name for name in mixer_names() if catalog.plugin("mixers", name).can_be_causal]
+    has_choice = {name: _has_causal(name, "mixers") for name in mixers}
     return (*families, *(f"metaformer+mixer={name}{':causal=true' if has_choice[name] else ''}" for name in mixers))
+
+
+def _has_causal(name: str, kind: str) -> bool:
+    return any(option.name == "causal" for option in catalog.options(name, kind))
 
 
 def _is_generating(family: ModuleType) -> bool:

@@ -6,16 +6,21 @@ A checkpoint continues, and a folder of trainings takes further ones, as long as
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from bench.measure.environment import hash_of, program_folder
+from bench import catalog
+from bench.measure.environment import hash_of, package_code, program_folder
 from bench.peers.names import OUTSIDE
+from models.layers.plugins import Plugin
 
 TRAINING = tuple(f"bench.training.{name}" for name in ("data", "distillation", "loop", "optimizer"))
 """Modules that every training runs. Data are not among them: a digest of their content identifies them."""
 FOLLOWED = ("models.", "bench.training.")
+ALL_MIXERS = "models/mixers/__init__.py"
+"""What a family imports that finds mixers by name, so that it depends on all of them."""
 
 
 def training_versions(families: Iterable[str]) -> dict[str, str]:
@@ -27,10 +32,25 @@ def training_versions(families: Iterable[str]) -> dict[str, str]:
 def training_version(family: str) -> str:
     """Hash the family, the training loop, and all that they import of `FOLLOWED`.
 
-    Comments and docstrings do not count. Torch is recorded apart. The hash has 16 hexadecimal digits.
+    Comments and docstrings do not count, but in an installed package that declares the family or a mixer that it finds, all text does. Torch is
+    recorded apart. The hash has 16 hexadecimal digits.
     """
-    names = TRAINING if family in OUTSIDE else (*TRAINING, f"models.{family}")
-    return hash_of(set(_files(program_folder(), names)))
+    folder = program_folder()
+    packages = [plugin for plugin in catalog.from_packages("families") if plugin.name == family]
+    own = () if packages or family in OUTSIDE else (f"models.{family}",)
+    files = set(_files(folder, (*TRAINING, *own, *_followed(packages, folder))))
+    if folder / ALL_MIXERS in files:
+        mixers = catalog.from_packages("mixers")
+        packages += mixers
+        files |= set(_files(folder, _followed(mixers, folder)))
+    return hash_of(files, package_code(packages))
+
+
+def _followed(packages: Iterable[Plugin], folder: Path) -> Iterator[str]:
+    """Yield the modules of `FOLLOWED` that installed packages import."""
+    for path in {path for plugin in packages for path in plugin.files.values()}:
+        with contextlib.suppress(SyntaxError, ValueError):  # a file that no plugin can import
+            yield from (found for found in _imports(path, folder) if found.startswith(FOLLOWED))
 
 
 def _files(folder: Path, names: Iterable[str]) -> Iterator[Path]:

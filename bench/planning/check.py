@@ -179,7 +179,7 @@ def _require_words(plan: Plan) -> None:
     if not re.fullmatch(SAFE_NAME, plan.name):
         raise ValueError(f"its name {plan.name!r} is not a plain folder name")
     for metric in plan.metrics:
-        catalog.require("metrics", metric)
+        catalog.plugin("metrics", metric)
     for work in {p.cell.workload for p in plan.cells}:
         for name, allowed in WORKLOAD_WORDS.items():
             require_one_of(name, getattr(work, name), allowed)

@@ -114,7 +114,7 @@ def parse_model(entry: str) -> ModelRequest:
             f"{name} is a file; a model of your own is a torch.nn.Module in it, or a function that returns one",
             f"write {name}:{found[0] if len(found) == 1 else 'NAME'}{choice}",
         )
-    if name not in families and name not in variants:
+    if name not in variants and not catalog.found("families").get(name):
         raise catalog.unknown("model", name, (*families, *variants), "bench list families")
     family = variants.get(name, name)
     given = read_options(family, settings, catalog.options(family))
@@ -128,7 +128,7 @@ def parse_reference(text: str) -> str:
 
     Raises RequestError for another model, which a budget does not size.
     """
-    catalog.require("families", text.split("+")[0])
+    catalog.plugin("families", text.split("+")[0])
     return parse_model(text).name
 
 

@@ -82,7 +82,7 @@ def plugin(kind: str) -> Callable[[str], str]:
     """Return a parser of the name of a plugin of this kind."""
 
     def parse(text: str) -> str:
-        catalog.require(kind, text)
+        catalog.plugin(kind, text)
         return text
 
     return parse

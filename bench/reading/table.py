@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from bench import catalog
 from bench.files import write_atomically, write_text
 from bench.intervals import CONTROL_LEVEL, LEVEL, joint_level
+from bench.pooling import pool_of
 from bench.reading.roofline import COLUMNS as ROOFLINE
 from bench.reading.roofline import roofline_of, step_flops
 from bench.reading.store import StoredRun, collector_off
@@ -218,7 +219,7 @@ def item_scores_of(run: StoredRun) -> dict[str, SeedScores]:
         if records:
             model, task = planned.cell.model, planned.cell.workload.task
             # pooling decides how many of the n tokens are data, and so which data a task generates
-            pool = model.interface.pooling(str(dict(model.options).get("pool", "")))
+            pool = model.interface.pooling(pool_of(model))
             data = data_by_reading[task, model.shape.seq_len, pool]
             data |= {str(name) for record in records if (name := record.outcome.values.get("data_id"))}
             if len(data) > 1:

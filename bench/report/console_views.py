@@ -269,7 +269,11 @@ def show_tasks() -> None:
     headers = ("task", "asks for", "classes", "chance", "lengths", "options (+name=value)", "train", "test", "source")
     rows = []
     for name in catalog.names("tasks"):
-        facts = task_facts(name)
+        try:
+            facts = task_facts(name)
+        except RequestError as error:  # a package's task that cannot be imported hides no other one
+            console.say(str(error))
+            continue
         options = " ".join(f"{key}={value}" for key, value in facts["options"].items())
         if facts["argument"]:
             rows.append((f"{name}:{facts['argument']}", "depends on the data", "", "", "", options, "", "", "your own"))

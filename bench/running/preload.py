@@ -8,6 +8,7 @@ import contextlib
 import gc
 import importlib
 import pkgutil
+import warnings
 
 import psutil
 import torch
@@ -29,12 +30,14 @@ import bench.running.worker
 import bench.training.loop
 from bench import catalog
 
-for kind in ("engines", "families", "mixers", "metrics", "tasks"):
-    for name in catalog.names(kind):
-        with contextlib.suppress(Exception):  # a file that fails to import fails only the jobs that need it, with a reason
-            plugin = catalog.load(kind, name)
-            for inner in pkgutil.iter_modules(getattr(plugin, "__path__", ()), f"{plugin.__name__}."):
-                importlib.import_module(inner.name)
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # the program itself warns of plugins that are left out
+    for kind in ("engines", "families", "mixers", "metrics", "tasks"):
+        for name in catalog.names(kind):
+            with contextlib.suppress(Exception):  # a file that fails to import fails only the jobs that need it, with a reason
+                plugin = catalog.load(kind, name)
+                for inner in pkgutil.iter_modules(getattr(plugin, "__path__", ()), f"{plugin.__name__}."):
+                    importlib.import_module(inner.name)
 
 gc.collect()
 gc.freeze()  # else the first collection in each process writes to all these objects, and so copies their pages

@@ -198,7 +198,7 @@ def choose(text: str) -> TaskChoice:
     if not found:
         raise RequestError(f"`task` {text!r} must be written name, name:argument or name+option=value", "see: bench list tasks")
     name, argument = found["name"], found["argument"] or ""
-    catalog.require("tasks", name)
+    catalog.plugin("tasks", name)
     module = catalog.load("tasks", name)
     wanted: str = getattr(module, "ARGUMENT", "")
     if bool(argument) != bool(wanted):

@@ -5,7 +5,8 @@ In these modules, n is the sequence length, `seq_len`.
 A mixer module defines:
 
 - `Config`: a frozen dataclass with `seq_len`, `width` and other fields, which need defaults.
-- `build(config)`: a module with `forward(tokens, valid=None)`, `(batch, seq_len, width)` -> `(batch, seq_len, output width)`.
+- `build(config)`: a module with `forward(tokens, valid=None)`, `(batch, seq_len, width)` -> `(batch, seq_len, output width)`. Its linear layers
+    start as `models.layers.initialise` has them.
 - `cost(config)`: the closed-form `Cost`. A mixer that calls `scaled_dot_product_attention` gives its scores as `recompute_macs`. One that is, or
     can be, causal gives its `state` (tests/models/test_state.py decodes it token by token).
 

@@ -3,41 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from bench import catalog
+from bench.contracts.architectures import CONTRACT, check_flops, check_refusals
+from bench.contracts.subjects import Subject, every_subject
 from models.layers.shape import Interface, Shape
-from tests.contracts import checks
-from tests.contracts.subjects import (
-    MIXER_SIZES,
-    Subject,
-    every_subject,
-    family_config,
-    family_defaults,
-    interfaces,
-    mixer_config,
-    mixer_defaults,
-    refusal,
-)
+from tests.contracts.reference_checks import check_reference
 
-SUBJECTS = list(every_subject())
+SUBJECTS = list(every_subject(catalog.names("families"), catalog.names("mixers")))
 SHAPE = Shape(seq_len=17, width=16, depth=2, heads=2, ffn_width=32)
 over_subjects = pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.label)
 
 
 @over_subjects
 def test_contract(subject: Subject) -> None:
-    for check in checks.CONTRACT:
+    for check in (*CONTRACT, check_reference):
         check(subject)
 
 
 @pytest.mark.slow
 @over_subjects
 def test_all_flop_counts_agree_at_every_length(subject: Subject) -> None:
-    checks.check_flops(subject, subject.lengths)
+    check_flops(subject, subject.lengths)
 
 
 def test_the_subjects_are_of_every_kind() -> None:
@@ -60,22 +50,6 @@ def test_a_single_token_is_refused() -> None:
         dataclasses.replace(SHAPE, seq_len=1)
 
 
-def configs() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
-    """Of each family and mixer: its config of options, and their defaults."""
-    of_families = {name: (family_config(name, interfaces(name)[0]), family_defaults(name)) for name in catalog.names("families")}
-    return of_families | {name: (mixer_config(name), mixer_defaults(name)) for name in catalog.names("mixers")}
-
-
-@pytest.mark.parametrize("name", configs())
-def test_impossible_sizes_and_options_are_refused_by_name(name: str) -> None:
-    config, defaults = configs()[name]
-    for size in MIXER_SIZES if name in catalog.names("mixers") else ():
-        with pytest.raises(ValueError, match=f"{size} must be a positive whole number"):
-            catalog.load("mixers", name).Config(**{"seq_len": 17, "width": 16, size: 0})
-    for option, default in defaults.items():
-        if not isinstance(default, bool):
-            assert option.split("_")[-1] in refusal(config, {option: "nonsense" if isinstance(default, str) else -1})
-
-    if name in catalog.names("families") and catalog.load("families", name).USES_HEADS:
-        assert "width must be a multiple of heads" in refusal(family_config(name, Interface(), heads=3), {})
-    assert "heads" not in defaults or "must be a multiple of" in refusal(config, {"heads": 3})
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in ("families", "mixers") for name in catalog.names(kind)])
+def test_impossible_sizes_and_options_are_refused_by_name(kind: str, name: str) -> None:
+    check_refusals(kind, name)

@@ -11,11 +11,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from bench.contracts import architectures as checks
+from bench.contracts.subjects import Subject, family_subject, mixer_subject
 from models.layers.cost import Cost, N, Term, constant
 from models.layers.padding import zero_padding
 from models.layers.shape import Interface
-from tests.contracts import checks
-from tests.contracts.subjects import Subject, family_subject, mixer_subject
+from tests.contracts.reference_checks import check_reference
 
 SOUND = family_subject("vit", Interface(), {})
 QKV = "blocks.0.attention.qkv.weight"
@@ -143,14 +144,14 @@ BROKEN: dict[str, tuple[Callable[[Subject], None], Subject, str]] = {
     ),
     "a block that never drops": (checks.check_dropout, built_with(drops_nowhere), r"blocks\.0 does not drop"),
     "an embedding that drops in evaluation": (checks.check_dropout, built_with(drops_always), "embedding drops in evaluation"),
-    "another scale than the formula's": (checks.check_reference, built_with(lambda m: setattr(m, "scale", 0.26), ATTENTION), "n = 5"),
+    "another scale than the formula's": (check_reference, built_with(lambda m: setattr(m, "scale", 0.26), ATTENTION), "n = 5"),
     "other token weights": (
-        checks.check_reference,
+        check_reference,
         built_with(lambda m: setattr(m, "token_weights", lambda _: torch.ones(1, 5, 5)), ATTENTION),
         "token weights",
     ),
     "another gradient": (
-        checks.check_reference,
+        check_reference,
         built_with(lambda m: m.register_forward_hook(lambda *call: call[-1] + 1e-9 * (call[-1] - call[-1].detach())), ATTENTION),
         "another gradient of",
     ),
@@ -166,4 +167,4 @@ def test_the_contract_notices(fault: str) -> None:
 
 
 def test_every_check_is_shown_to_fail() -> None:
-    assert {check for check, *_ in BROKEN.values()} == set(checks.CONTRACT)
+    assert {check for check, *_ in BROKEN.values()} == {*checks.CONTRACT, check_reference}

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from bench import catalog
+from bench.contracts.tasks import Subject, check_all, subject_of
 from bench.tasks import DATA_VARIABLE, require_data
 from bench.tasks._info import info_of
 from tests.contracts.made_data import made_for
-from tests.contracts.task_checks import Subject, check_all, subject_of
 
 
 @pytest.fixture(scope="module", params=catalog.names("tasks"))

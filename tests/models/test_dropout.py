@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench import catalog
+from bench.contracts.subjects import family_config
 from models.layers.dropout import dropping_places, set_dropout
 from models.layers.shape import Interface
 from models.mixers import attention, low_rank_attention
-from tests.contracts.subjects import family_config
 
 DEPTH = 3
 DROPS_PER_BLOCK = {"gmlp": 1, "vit": 2, "transformer": 2, "metaformer": 2}

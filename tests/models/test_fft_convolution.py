@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from bench.contracts.architectures import assert_close_to_largest
 from bench.flop_counter import count_train_with_torch
 from models.layers.cost import real_fft_flops
 from models.layers.fft_convolution import convolve_by_fft, convolve_by_products, fft_length
 from tests.contracts import references
-from tests.contracts.checks import assert_close_to_largest
 
 
 def by_definition(signals: Tensor, taps: Tensor) -> Tensor:

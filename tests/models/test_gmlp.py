@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
+from bench.contracts.subjects import family_config
 from bench.training.optimizer import decay_groups
 from models import gmlp
 from models.layers.shape import Interface, Shape
 from tests.contracts.family_references import FAMILIES
-from tests.contracts.subjects import family_config
 
 config = family_config("gmlp", Interface())
 

@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from einops import rearrange
 
 from bench import catalog
+from bench.contracts.subjects import family_config
 from models.layers.patches import cut_patches, fold_patches
 from models.layers.shape import Interface, image_grid, image_sides, patch_of
 from models.layers.stem import ConvolutionStem, grid_of, stage_channels
-from tests.contracts.subjects import family_config
 
 
 @pytest.mark.parametrize("patch_side", [1, 2, 4, 8])

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from bench import catalog
+from bench.contracts.architectures import randomise
 from models import metaformer
 from models.layers.shape import Shape
-from tests.contracts.checks import randomise
 
 SHAPE = Shape(seq_len=17, width=16, depth=2, heads=2, ffn_width=64)
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from bench.contracts.architectures import assert_close_to_largest, randomise
 from models.layers.normalisation import BatchNorm
-from tests.contracts.checks import assert_close_to_largest, randomise
 
 WIDTH = 5
 

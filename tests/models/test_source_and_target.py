@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from bench.contracts.architectures import assert_close_to_largest, randomise
 from models import encoder_decoder, recurrent_attention
 from models.layers.cost import Cost, N, Polynomial, Term
 from models.layers.halves import in_tokens, num_source_tokens, split
 from models.layers.shape import Interface, Shape
-from tests.contracts.checks import assert_close_to_largest, randomise
 
 TOKENS = Interface(input="tokens", vocab_size=11, num_classes=7, output="tokens")
 SHAPE = Shape(seq_len=13, width=16, depth=2, heads=4, ffn_width=24)

@@ -10,10 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from bench import catalog
+from bench.contracts.architectures import assert_close_to_largest, randomise
+from bench.contracts.subjects import Subject, mixer_subject, mixers
 from bench.measure.model import state_of
 from models import encoder_decoder, gmlp, metaformer, recurrent_attention
 from models.layers.shape import Interface, Shape
-from tests.contracts.checks import FORMULA_TOLERANCE, assert_close_to_largest, randomise
+from tests.contracts.reference_checks import FORMULA_TOLERANCE
 from tests.contracts.references import (
     Weights,
     dense,
@@ -28,7 +31,6 @@ from tests.contracts.references import (
     softplus,
     spatial_matrix,
 )
-from tests.contracts.subjects import Subject, mixer_subject, mixers
 from tests.planning.test_budget import unsized
 
 State = dict[str, Tensor]
@@ -135,7 +137,7 @@ STEPS: Mapping[str, Step] = {
     for step in (attention, delta_rule, gated_projection, gru, identity, linear_attention, long_convolution, spatial_gating, state_space)
 }
 WIDE_WINDOW = [mixer_subject("attention", {"causal": True, "window": 40})]
-CAUSAL = [subject for subject in (*mixers(), *WIDE_WINDOW) if getattr(subject.config(17), "causal", False)]
+CAUSAL = [subject for subject in (*mixers(catalog.names("mixers")), *WIDE_WINDOW) if getattr(subject.config(17), "causal", False)]
 ALWAYS = {"causal": True}
 CHOSEN = [
     mixer_subject(name, options) for name, options in (("attention", {**ALWAYS, "heads": 4}), ("state_space", {**ALWAYS, "heads": 4}))

@@ -12,12 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench import catalog
+from bench.contracts.subjects import family_config
 from bench.spec import Recipe, RequestError
 from models import vit
 from models.layers.dropout import set_stochastic_depth
 from models.layers.residual import ResidualBlock
 from models.layers.shape import Interface
-from tests.contracts.subjects import family_config
 from tests.planning.plans import plan_of
 
 SHARE = 0.4

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from bench import catalog, cli
+from bench.contracts.package import check_question
 from bench.peers.names import LIBRARIES
 from bench.planning.ablation import ablation_of, plan_ablation
 from bench.planning.check import check_plan
@@ -133,10 +134,7 @@ def test_where_every_grid_lacks_its_data_the_reason_is_told(monkeypatch: pytest.
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_question_says_what_it_asks_predicts_and_costs(name: str) -> None:
-    text = catalog.load("ablations", name).__doc__ or ""
-    assert catalog.summary("ablations", name).endswith("?")
-    assert "Prediction:" in text
-    assert "Source:" in text
+    check_question(name)
     assert "CPU" in cost_of(name)
 
 

@@ -10,6 +10,7 @@ import random
 import pytest
 
 from bench.catalog import load, names
+from bench.contracts.subjects import choices, family_config, family_defaults, interfaces
 from bench.measure.model import cost_of
 from bench.planning.budget import (
     FLOPS_TOLERANCE,
@@ -29,7 +30,6 @@ from bench.planning.sizing import SizedModel, resolve_models, suggested_flags
 from bench.spec import ModelSpec, RequestError, Skipped
 from models.layers.options import option_text
 from models.layers.shape import Interface, Shape
-from tests.contracts.subjects import choices, family_config, family_defaults, interfaces
 from tests.requested import parse_request
 
 SIZED = tuple(family for family in names("families") if Interface() in interfaces(family))

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from bench.planning.build import build_plan
+from bench.pooling import pool_of
 from bench.reading.store import RECORDS
 from bench.reading.table import item_scores_of
 from bench.running.writer import line_of, start_run
@@ -22,7 +23,7 @@ from tests.requested import parse_request
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 ITEMS, PARAMS = 400, 250_000
-RATES = {"gmlp": 0.95, "vit": 0.75, "transformer": 0.75}
+RATES = {"gmlp": 0.95, "vit": 0.75, "transformer": 0.75, "metaformer": 0.75}
 REAL = Path(__file__).parents[2] / "results" / "2026-11-27_cpu_three_families"
 
 
@@ -180,6 +181,12 @@ def test_trainings_on_different_data_are_refused(name: Callable[[Job], str]) -> 
     with pytest.raises(RequestError, match="the data of digits changed between trainings") as refused:
         item_scores_of(stored_run(planned(), data_named(name)))
     assert "--out" in refused.value.hint
+
+
+def test_data_may_differ_by_the_number_of_data_tokens() -> None:
+    """A family that pools by the mean reads one token more of a generated task than one with a class token, unless `--pool` says otherwise."""
+    run = stored_run(planned(models="vit,metaformer", task="listops"), data_named(lambda job: pool_of(job.cell.model)))
+    assert len(item_scores_of(run)) == 2
 
 
 def test_data_may_differ_by_length_and_older_records_name_none() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from bench.contracts.tasks import check_all, subject_of
 from bench.tasks import IGNORED, Split, load_splits
 from bench.tasks._info import info_of
 from tests.contracts.made_data import FEW
-from tests.contracts.task_checks import check_all, subject_of
 
 SHIFTED = "copy+items=500+test_items=200+form=shifted"
 SMALL = "copy+items=500+test_items=200"

@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from bench.contracts.tasks import check_all, subject_of
 from bench.spec import RequestError
 from bench.tasks import IGNORED, Split, load_splits
 from bench.tasks._info import info_of
 from tests.contracts.made_data import FEW
-from tests.contracts.task_checks import check_all, subject_of
 
 ITEMS = "+items=500+test_items=200"
 N = 64

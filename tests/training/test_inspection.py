@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from bench.contracts.architectures import randomise
 from bench.measure.model import build_model
 from bench.spec import OptionValue
 from bench.tasks import IGNORED, Split
@@ -21,7 +22,6 @@ from bench.training.inspection import MAX_ITEMS, mixing_of
 from bench.training.weight_maps import ALIGNMENT, POSITIONS, TokenLayout
 from models.layers.embedding import Embedding
 from models.layers.shape import Interface
-from tests.contracts.checks import randomise
 from tests.made_jobs import small_model
 from tests.training.small_trainings import made_data, made_images
 

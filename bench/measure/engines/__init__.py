@@ -72,7 +72,7 @@ def parse_engine(text: str) -> EngineChoice:
     Options at their default are dropped and the others sorted, so that equal engines have equal names.
     """
     name, *settings = text.split("+")
-    catalog.require("engines", name)
+    catalog.plugin("engines", name)
     known = {option.name: option for option in catalog.options(name, "engines")}
     given = read_options(f"engine {name}", settings, known.values())
     options = sorted((key, value) for key, value in given.items() if value != known[key].default)

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bench.contracts.architectures import assert_close_to_largest
 from models.mixers import attention, kernel_attention, low_rank_attention, window_attention
-from tests.contracts.checks import assert_close_to_largest
 
 N, WIDTH, BATCH = 7, 8, 3
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from bench.contracts.architectures import assert_close_to_largest, randomise
 from bench.peers.transformers import delta_net_mixer
 from models.layers.chunks import join_chunks, split_chunks
 from models.layers.shape import Shape
 from models.layers.short_convolution import ShortConvolution
 from models.mixers import delta_rule as rule
 from models.mixers.delta_rule import Config, DeltaRule, build, delta_rule, invert_unit_triangular, unit
-from tests.contracts.checks import assert_close_to_largest, randomise
 
 WIDTH, HEADS = 8, 2
 over_gated = pytest.mark.parametrize("gated", [False, True])

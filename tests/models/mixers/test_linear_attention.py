@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from bench.contracts.architectures import assert_close_to_largest, randomise
 from models.mixers.linear_attention import FLOOR, Config, LinearAttention, build
-from tests.contracts.checks import assert_close_to_largest, randomise
 
 WIDTH, HEADS, BATCH = 8, 2, 3
 KINDS: list[dict[str, Any]] = [{"feature": "elu"}, {"feature": "softmax"}, {"feature": "elu", "causal": True, "chunk": 4}]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from bench.contracts.architectures import assert_close_to_largest
 from models.mixers.long_convolution import KERNELS, Config, build
-from tests.contracts.checks import assert_close_to_largest
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from bench.contracts.architectures import assert_close_to_largest
 from models import metaformer
 from models.layers.shape import Shape
 from models.mixers.state_space import GROUP, mix_chunks, scan_states
-from tests.contracts.checks import assert_close_to_largest
 
 HEADS, STATE, CHUNK = 2, 3, 64
 

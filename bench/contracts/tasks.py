@@ -1,4 +1,7 @@
-"""What the contract of bench/tasks asks of a task: its facts are those of its data, and its splits can be trained on."""
+"""What the contract of bench/tasks asks of a task: its facts are those of its data, and its splits can be trained on.
+
+Each check raises AssertionError; tests/contracts/test_broken_tasks.py shows that it can.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor
 
@@ -65,39 +67,48 @@ def parts_of(splits: Splits) -> list[Split]:
 
 def check_counts(info: TaskInfo, splits: Splits) -> None:
     found = [len(part.inputs) for part in parts_of(splits)]
-    assert found == [info.num_train, info.num_test, *([info.num_validation] if info.num_validation else [])]
+    told = [info.num_train, info.num_test, *([info.num_validation] if info.num_validation else [])]
+    assert found == told, f"items to train on, of the test, and of validation if apart: {found} loaded, {told} by info"
 
 
 def check_inputs(info: TaskInfo, split: Split) -> None:
     inputs, reads = split.inputs, info.reads
     if isinstance(reads, Images):
-        assert inputs.shape[1:] == (reads.channels, reads.height, reads.width)
-        assert inputs.dtype in (torch.uint8, torch.float32)
+        told = (reads.channels, reads.height, reads.width)
+        assert inputs.shape[1:] == told, f"images are {tuple(inputs.shape[1:])}, but {told} by info"
+        assert inputs.dtype in (torch.uint8, torch.float32), f"images are {inputs.dtype}, not uint8 or float32"
     elif reads.vocab_size:
-        assert inputs.ndim == 2
-        assert not inputs.dtype.is_floating_point
-        assert 0 <= int(inputs.min()) <= int(inputs.max()) < reads.vocab_size
+        assert inputs.ndim == 2, f"ids have the shape {tuple(inputs.shape)}, not (items, tokens)"
+        assert not inputs.dtype.is_floating_point, f"ids are {inputs.dtype}, not whole numbers"
+        low, high = int(inputs.min()), int(inputs.max())
+        assert 0 <= low <= high < reads.vocab_size, f"ids lie from {low} to {high}, but vocab_size is {reads.vocab_size}"
     else:
-        assert inputs.shape[2:] == (reads.vector_width,)
-        assert inputs.dtype == torch.float32
-    assert inputs.float().isfinite().all()
+        assert inputs.shape[2:] == (reads.vector_width,), (
+            f"vectors have the shape {tuple(inputs.shape)}, with width {reads.vector_width} by info"
+        )
+        assert inputs.dtype == torch.float32, f"vectors are {inputs.dtype}, not float32"
+    assert inputs.float().isfinite().all(), "inputs are not finite"
 
 
 def check_targets(info: TaskInfo, split: Split) -> None:
     targets, shape = split.targets, split.inputs.shape
     if info.answers == CLASS:
-        assert (targets.shape, targets.dtype) == (shape[:1], torch.int64)
-        assert targets.unique().tolist() == list(range(info.num_classes))
+        is_one = (targets.shape, targets.dtype) == (shape[:1], torch.int64)
+        assert is_one, f"targets are {targets.dtype} of the shape {tuple(targets.shape)}, not one int64 per item"
+        met = targets.unique().tolist()
+        assert met == list(range(info.num_classes)), f"the classes of a split are {met}, but num_classes is {info.num_classes}"
         return
-    assert targets.shape == shape[:2]
+    assert targets.shape == shape[:2], f"targets have the shape {tuple(targets.shape)}, not (items, tokens)"
     asked = asked_tokens(info, split)
-    assert asked.any(dim=1).all()
+    assert asked.any(dim=1).all(), "an item asks for nothing"
     if info.answers == TOKEN_CLASS:
-        assert targets.dtype == torch.int64
-        assert 0 <= int(targets[asked].min()) <= int(targets[asked].max()) < info.num_classes
+        assert targets.dtype == torch.int64, f"targets are {targets.dtype}, not int64"
+        low, high = int(targets[asked].min()), int(targets[asked].max())
+        assert 0 <= low <= high < info.num_classes, f"classes lie from {low} to {high}, but num_classes is {info.num_classes}"
     else:
-        assert (targets.dtype, info.num_classes, info.answers) == (torch.float32, 1, TOKEN_VALUE)
-        assert targets[asked].isfinite().all()
+        told = (targets.dtype, info.num_classes, info.answers)
+        assert told == (torch.float32, 1, TOKEN_VALUE), f"values are float32 with num_classes 1 and answers {TOKEN_VALUE}, not {told}"
+        assert targets[asked].isfinite().all(), "targets are not finite"
 
 
 def asked_tokens(info: TaskInfo, split: Split) -> Tensor:
@@ -108,12 +119,14 @@ def check_lengths(info: TaskInfo, split: Split) -> None:
     if split.lengths is None:
         return
     num_tokens = split.inputs.shape[1]
-    assert isinstance(info.reads, Sequences)
-    assert (split.lengths.shape, split.lengths.dtype) == (split.inputs.shape[:1], torch.int64)
-    assert 1 <= int(split.lengths.min()) <= int(split.lengths.max()) <= num_tokens
+    assert isinstance(info.reads, Sequences), "images have no lengths"
+    is_one = (split.lengths.shape, split.lengths.dtype) == (split.inputs.shape[:1], torch.int64)
+    assert is_one, "lengths are not one int64 per item"
+    low, high = int(split.lengths.min()), int(split.lengths.max())
+    assert 1 <= low <= high <= num_tokens, f"lengths lie from {low} to {high}, with {num_tokens} tokens"
     if info.answers != CLASS:
         padding = torch.arange(num_tokens) >= split.lengths[:, None]
-        assert not (asked_tokens(info, split) & padding).any()
+        assert not (asked_tokens(info, split) & padding).any(), "padding is asked for"
 
 
 def check_normalised_on_train(info: TaskInfo, splits: Splits) -> None:
@@ -121,17 +134,18 @@ def check_normalised_on_train(info: TaskInfo, splits: Splits) -> None:
         return
     images = splits.train.inputs.double()
     if splits.train.inputs.dtype == torch.uint8:
-        assert splits.mean is not None
-        assert splits.spread is not None
+        assert splits.mean is not None, "splits of bytes have no mean"
+        assert splits.spread is not None, "splits of bytes have no spread"
         images = (images / 255 - splits.mean.view(-1, 1, 1)) / splits.spread.view(-1, 1, 1)
     spread, mean = torch.std_mean(images, dim=(0, 2, 3))
-    torch.testing.assert_close(mean, torch.zeros_like(mean), atol=1e-3, rtol=0)
-    torch.testing.assert_close(spread, torch.ones_like(spread), atol=1e-3, rtol=0)
+    normal = torch.stack((mean, spread - 1)).abs().max() <= 1e-3
+    assert normal, f"normalised images to train on have the mean {mean.tolist()} and spread {spread.tolist()} by channel, not 0 and 1"
 
 
 def check_splits_disjoint(splits: Splits) -> None:
     train = {item.tobytes() for item in splits.train.inputs.numpy()}
-    assert not any(item.tobytes() in train for item in splits.test.inputs.numpy())
+    num_both = sum(item.tobytes() in train for item in splits.test.inputs.numpy())
+    assert not num_both, f"{num_both} items of the test are also trained on"
 
 
 def check_every_length(subject: Subject) -> None:
@@ -145,16 +159,18 @@ def check_every_length(subject: Subject) -> None:
 def check_length(info: TaskInfo, inputs: Tensor, num_tokens: int, pool: str) -> None:
     seq_len = seq_len_of(num_tokens, pool)
     interface = info.interface(seq_len, pool)
-    assert interface.num_classes == info.num_classes
+    assert interface.num_classes == info.num_classes, (
+        f"the interface has {interface.num_classes} outputs, but info {info.num_classes} classes"
+    )
+    found = tuple(inputs.shape)
     if isinstance(info.reads, Images):
         patch_side = info.reads.patch_side(seq_len, pool)
-        assert patch_side is not None
-        assert cut_patches(inputs, patch_side).shape == (2, num_tokens, interface.patch_dim)
-    elif interface.input == "tokens":
-        assert inputs.shape == (2, num_tokens)
-        assert interface.vocab_size == info.reads.vocab_size
-    else:
-        assert inputs.shape == (2, num_tokens, interface.patch_dim)
+        assert patch_side is not None, f"no patches give seq_len {seq_len}"
+        found = tuple(cut_patches(inputs, patch_side).shape)
+    told = (2, num_tokens) if interface.input == "tokens" else (2, num_tokens, interface.patch_dim)
+    assert found == told, f"two items of {num_tokens} tokens have the shape {found}, not {told}"
+    if not isinstance(info.reads, Images):
+        assert interface.vocab_size == info.reads.vocab_size or not info.reads.vocab_size, "the interface has another vocab_size than info"
 
 
 def check_same_bits(subject: Subject) -> None:
@@ -164,12 +180,12 @@ def check_same_bits(subject: Subject) -> None:
     torch.rand(1), np.random.random(), random.random()
     before = generator_states()
     second = subject.load(lengths_of(subject.info)[1])
-    assert generator_states() == before
+    assert generator_states() == before, "loading moves or seeds a global random generator"
     for one, other in zip(parts_of(first), parts_of(second), strict=True):
         for name in ("inputs", "targets", "lengths"):
             a, b = getattr(one, name), getattr(other, name)
-            assert (a is None) == (b is None)
-            assert a is None or (a.dtype == b.dtype and a.numpy().tobytes() == b.numpy().tobytes())
+            is_same = b is None if a is None else b is not None and (a.dtype, a.numpy().tobytes()) == (b.dtype, b.numpy().tobytes())
+            assert is_same, f"a second load brings other {name}"
 
 
 def generator_states() -> tuple[object, ...]:
@@ -186,12 +202,19 @@ def check_refusals(info: TaskInfo) -> None:
             reads = info.reads
             unfit = [seq_len_of(n, pool) for n in (reads.min_tokens - 1, reads.min_tokens + 1, reads.max_tokens + 1) if not reads.fits(n)]
             rule = reads.rule
-            assert unfit
+            assert unfit, "no length is refused, not even one token"
         for seq_len in unfit:
-            with pytest.raises(RequestError) as refused:
-                info.interface(seq_len, pool)
-            assert rule in str(refused.value)
-            assert info.interface(int(refused.value.hint.removeprefix("try --seq ").split(",")[0]), pool)
+            refused = _refusal(info, seq_len, pool)
+            assert rule in str(refused), f"the refusal of seq_len {seq_len} does not name the lengths that fit: {refused}"
+            assert info.interface(int(refused.hint.removeprefix("try --seq ").split(",")[0]), pool)
+
+
+def _refusal(info: TaskInfo, seq_len: int, pool: str) -> RequestError:
+    try:
+        info.interface(seq_len, pool)
+    except RequestError as refused:
+        return refused
+    raise AssertionError(f"seq_len {seq_len} does not fit the task and is not refused")
 
 
 def check_facts(subject: Subject) -> None:

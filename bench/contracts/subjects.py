@@ -1,10 +1,10 @@
-"""What the contracts run over: every family and mixer in the catalog with every value of every option, one varied at a time and all at once."""
+"""What the contracts run over: families and mixers with every value of every option, one varied at a time and all at once."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,8 +50,8 @@ class Subject:
     `name` of its module, a family's if `is_family`. `reference` is the formulation that the counters see whole, one token after another if it
     `is_stepwise`; `is_counted`: its training is counted every day. `data` is one sample, `(1, ...)`; modules answer
     `(1, outputs)`, or `(1, data tokens, outputs)`. `is_plain`: without options, and of a family on what it reads first. `halves`: it reads a
-    source and a target. `reached`: the tokens whose answers a token may change, at any seq_len, from that token's place. `reads_data`: what the
-    data hold reaches the answer.
+    source and a target. `reached`: the tokens whose answers a token may change, at any seq_len, from that token's place; all of them do where it
+    `knows_reach`. `reads_data`: what the data hold reaches the answer.
     """
 
     name: str
@@ -69,6 +69,7 @@ class Subject:
     cost: Callable[[int], Cost]
     reference_cost: Callable[[int], Cost]
     is_counted: bool = True
+    knows_reach: bool = True
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -91,22 +92,22 @@ class Subject:
         return (at < source) | ((at >= longer) & (at < longer + num_short - source))
 
 
-def every_subject() -> Iterator[Subject]:
-    """All families and mixers; those are counted that have a term which none of the name before them has."""
+def every_subject(of_families: Iterable[str], of_mixers: Iterable[str]) -> Iterator[Subject]:
+    """Subjects of these families and mixers; those are counted that have a term which none of the name before them has."""
     counted: set[tuple[str, Term]] = set()
-    for subject in (*families(), *mixers()):
+    for subject in (*families(of_families), *mixers(of_mixers)):
         terms = {(subject.name, term) for term in subject.cost(17).terms}
         yield dataclasses.replace(subject, is_counted=not terms <= counted)
         counted |= terms
 
 
-def families() -> list[Subject]:
+def families(names: Iterable[str]) -> list[Subject]:
     """Each family on patches with every choice of options; on tokens, and answering at every token, with none and with all that go together.
 
     What a family's config refuses to read or to answer is left out.
     """
     found = []
-    for family in catalog.names("families"):
+    for family in names:
         first, *others = interfaces(family)
         defaults = family_defaults(family)
         found += [family_subject(family, first, chosen) for chosen in choices(family_config(family, first), defaults)]
@@ -124,11 +125,11 @@ def interfaces(family: str) -> tuple[Interface, ...]:
     return accepted or (POINTS,)
 
 
-def mixers() -> list[Subject]:
+def mixers(names: Iterable[str]) -> list[Subject]:
     """Each mixer with every choice of options."""
     return [
         mixer_subject(name, chosen)
-        for name in catalog.names("mixers")
+        for name in names
         for chosen in (*choices(mixer_config(name), mixer_defaults(name)), *EDGES.get(name, ()))
     ]
 
@@ -223,7 +224,8 @@ def family_subject(family: str, interface: Interface, chosen: Mapping[str, Any],
     def config(n: int) -> Any:
         return family_config(family, interface, seq_len=n, depth=2 if is_plain else 1, heads=heads)(**chosen)
 
-    reached = _family_reached(config(17))
+    is_own = not catalog.plugin("families", family).package
+    reached = _family_reached(config(17)) if is_own else _reached("", config(17), depth=1)
     reads_data = 0 in reached(1) or interface.pooling(config(17).pool) != "cls"
 
     def data(n: int) -> Tensor:
@@ -243,6 +245,7 @@ def family_subject(family: str, interface: Interface, chosen: Mapping[str, Any],
         is_stepwise=hasattr(module, "is_stepwise") and module.is_stepwise(config(17)),
         reached=reached,
         reads_data=reads_data,
+        knows_reach=is_own,
         config=config,
         build=lambda n: module.build(config(n)),
         reference=lambda n: module.build(reference_config(module, config(n))),
@@ -254,7 +257,7 @@ def family_subject(family: str, interface: Interface, chosen: Mapping[str, Any],
 
 def mixer_subject(name: str, chosen: Mapping[str, Any]) -> Subject:
     """Tokens come from a layer before, so need a gradient."""
-    module = catalog.load("mixers", name)
+    module, is_own = catalog.load("mixers", name), not catalog.plugin("mixers", name).package
 
     def config(n: int) -> Any:
         return mixer_config(name, seq_len=n)(**chosen)
@@ -266,8 +269,9 @@ def mixer_subject(name: str, chosen: Mapping[str, Any]) -> Subject:
         halves=False,
         label=_label(name, chosen),
         is_stepwise=getattr(module, "STEPWISE", False),
-        reached=_reached(name, config(17), depth=1),
+        reached=_reached(name if is_own else "", config(17), depth=1),
         reads_data=True,
+        knows_reach=is_own,
         config=config,
         build=lambda n: module.build(config(n)),
         reference=lambda n: module.build(reference_config(module, config(n))),
@@ -289,6 +293,7 @@ def _reached(mixer: str, config: Any, *, depth: int) -> Callable[[int], range]:
     """What a token reaches through `depth` mixers: itself, its block, as far to either side as the kernels go, or itself and all that is later;
     everything where nothing is local or causal.
 
+    `mixer`: empty if a package declares it; its name then says nothing, nor do sizes of its own.
     `config`: the mixer's own where it names a window or a kernel size, or says that it is `causal`.
     """
     if mixer == "identity":
@@ -299,7 +304,7 @@ def _reached(mixer: str, config: Any, *, depth: int) -> Callable[[int], range]:
         return lambda place: range(place if config.causal else max(0, place - far), place + far + 1)
     if mixer == "window_attention":
         return lambda place: range(place // config.window * config.window, (place // config.window + 1) * config.window)
-    if hasattr(config, "kernel_size"):
+    if mixer and hasattr(config, "kernel_size"):
         far = depth * (config.kernel_size // 2)
         return lambda place: range(max(0, place - far), place + far + 1)
     if getattr(config, "causal", False):

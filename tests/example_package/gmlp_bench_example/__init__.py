@@ -1,0 +1,1 @@
+"""A task, a mixer, a metric and an ablation of gmlp-bench."""
