@@ -23,6 +23,7 @@ from bench.commands.run import Stopped, carry_out, requested
 from bench.console_progress import JobProgress, NotebookLine
 from bench.planning.fields import command_text, texts_of
 from bench.planning.request import Request
+from bench.running.executors import SLOTS_VARIABLE
 from bench.spec import RequestError as RequestError
 from bench.tasks import DATA_VARIABLES
 from bench.variables import variables_restored
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from bench.report.tables import Table
     from bench.spec import Plan
 
-VARIABLES = (*DATA_VARIABLES, "RAY_ADDRESS")
+VARIABLES = (*DATA_VARIABLES, "RAY_ADDRESS", SLOTS_VARIABLE)
 """Environment variables that keywords set for one call."""
 TERMINAL = ("json", "dry_run", "code")
 """Fields that are flags alone."""

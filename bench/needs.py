@@ -21,4 +21,9 @@ def trains(plan: Plan) -> bool:
 
 def depends_on_host(plan: Plan) -> bool:
     """Return whether any measurement of a plan depends on the machine."""
-    return any(catalog.load("metrics", m).REPEAT not in ("seed", "trial") for m in plan.metrics if m not in COUNTED_METRICS)
+    return any(map(needs_quiet, plan.metrics))
+
+
+def needs_quiet(metric: str) -> bool:
+    """Return whether what a metric measures depends on what else the machine does; trainings give the same answers, only later."""
+    return metric not in COUNTED_METRICS and catalog.load("metrics", metric).REPEAT not in ("seed", "trial")

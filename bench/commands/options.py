@@ -18,7 +18,7 @@ from bench.planning.fields import Flag, choices, command_text, flag, flags_of, r
 from bench.planning.jobs import RETRIES
 from bench.planning.request import Request
 from bench.planning.request_file import texts_in
-from bench.planning.values import MAX_SECONDS, entries, memory, named_path, number, plugin
+from bench.planning.values import MAX_SECONDS, entries, memory, named_path, number, plugin, whole_number
 from bench.running.executors import DEFAULT_EXECUTOR
 
 EXIT_FAILED, EXIT_WRONG, EXIT_TIME_IS_UP, EXIT_INTERRUPTED = 1, 2, 75, 130
@@ -29,6 +29,7 @@ MIN_CLOSING_S, MAX_CLOSING_S, CLOSING_SHARE = 5.0, 15.0, 0.05
 CONFIG_HELP = "Take the request from a TOML file, whose keys are these flags; flags that are typed win."
 PLAN_HELP = "Run a plan.json, or the plan of a run folder, on this machine."
 ADDRESS_HELP = "Address of the Ray cluster, on ray (default: RAY_ADDRESS, or this machine)."
+SLOTS_HELP = "Jobs at once on each node without GPUs, on ray; those that measure time or memory run alone (default: 1)."
 RETRY_HELP = "Repeat failed jobs, or corrupt records."
 CHECKPOINTS_HELP = "Folder for unfinished trainings, if they are too large for the run's own."
 MINUTES_HELP = (
@@ -73,6 +74,7 @@ class Options:
         words=lambda: catalog.names("executors"),
     )
     address: str = flag("", ADDRESS_HELP, "ADDRESS", str, EXECUTION)
+    slots: int | None = flag(None, SLOTS_HELP, "N", whole_number(), EXECUTION)
     retry: tuple[str, ...] = choices((), RETRY_HELP, RETRIES, EXECUTION)
     checkpoints: Path | None = flag(None, CHECKPOINTS_HELP, "FOLDER", named_path, EXECUTION)
     minutes: float | None = flag(None, MINUTES_HELP, "N", number(MIN_MINUTES, MAX_SECONDS / 60), EXECUTION)
@@ -108,10 +110,10 @@ class Options:
 REQUEST = tuple(flags_of(Request))
 QUESTION = "device threads rounds limit_s seed quick"
 TAKES: dict[str, tuple[str, ...]] = {
-    "run": (*REQUEST, *"config plan resume on address retry checkpoints minutes dry_run out json".split()),
+    "run": (*REQUEST, *"config plan resume on address slots retry checkpoints minutes dry_run out json".split()),
     "plan": (*REQUEST, "config", "memory", "out", "json"),
     "describe": tuple("seq params depth width heads ffn_width task input json".split()),
-    "ablate": tuple(f"{QUESTION} seeds save_weights data_root on address checkpoints minutes list all dry_run out json".split()),
+    "ablate": tuple(f"{QUESTION} seeds save_weights data_root on address slots checkpoints minutes list all dry_run out json".split()),
     "peers": tuple(f"{QUESTION} on address dry_run out json".split()),
     "compare": ("x", "y", "out", "json"),
     "predict": ("out", "json"),

@@ -22,7 +22,7 @@ from bench.needs import trains
 from bench.planning.jobs import CORRUPTED
 from bench.planning.request import Request
 from bench.report import console_views
-from bench.running.executors import DEFAULT_EXECUTOR
+from bench.running.executors import DEFAULT_EXECUTOR, SLOTS_VARIABLE
 from bench.running.signals import Stop
 from bench.spec import WEIGHTS, Plan, RequestError
 
@@ -79,6 +79,10 @@ def prepare(options: Options) -> None:
         if options.on != "ray":
             raise RequestError("`address` names a Ray cluster, but `on=ray` is missing", "add `on=ray`")
         os.environ["RAY_ADDRESS"] = options.address
+    if options.slots:
+        if options.on != "ray":
+            raise RequestError("`slots` are those of a Ray cluster, but `on=ray` is missing", "add `on=ray`")
+        os.environ[SLOTS_VARIABLE] = str(options.slots)
 
 
 def requested(request: Request, options: Options) -> Plan:
@@ -225,5 +229,6 @@ def _exit_interrupted(folder: Path, options: Options) -> NoReturn:
     words = ["bench", "run", "--resume", str(folder)]
     words += ["--on", options.on] if options.on != DEFAULT_EXECUTOR else []
     words += ["--address", options.address] if options.address else []
+    words += ["--slots", str(options.slots)] if options.slots else []
     console.say(f"interrupted; finish it with: {shlex.join(words)}")
     raise typer.Exit(EXIT_INTERRUPTED)

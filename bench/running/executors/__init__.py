@@ -22,6 +22,8 @@ from typing import Protocol, Self
 from bench.spec import Job, Outcome
 
 DEFAULT_EXECUTOR = "process"
+SLOTS_VARIABLE = "GMLP_BENCH_SLOTS"
+"""How many jobs an executor on several nodes runs at once on a node without GPUs."""
 Batch = tuple[Job, ...]
 
 

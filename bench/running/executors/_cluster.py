@@ -1,7 +1,7 @@
 """Join a Ray cluster and start slots on nodes that agree.
 
-A slot is a place for one job at a time: one GPU, or all CPUs of a node. The cluster is the one at RAY_ADDRESS, or a new one on this
-machine alone.
+A slot is a place for one job at a time: one GPU, or a share of the CPUs of a node, by default all. The cluster is the one at
+RAY_ADDRESS, or a new one on this machine alone.
 """
 
 from __future__ import annotations
@@ -46,10 +46,12 @@ class SlotSettings(NamedTuple):
 
     `threads`: threads of a job.
     `device`: `cpu` or `cuda`.
+    `per_node`: slots that share the CPUs of a node, on the CPU.
     """
 
     threads: int
     device: str
+    per_node: int = 1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -181,8 +183,10 @@ def slots_of(settings: SlotSettings) -> tuple[tuple[Slot, ...], frozenset[str]]:
     for slot, reason in differing:
         leave_out(slot, reason)
     if not agreeing:
-        needed = f"a GPU and {settings.threads}" if settings.device == "cuda" else settings.threads
-        raise RequestError(f"no node of the Ray cluster has {needed} CPUs to run jobs on", "add a node, or ask for fewer `threads`")
+        needed = f"a GPU and {settings.threads}" if settings.device == "cuda" else settings.threads * settings.per_node
+        raise RequestError(
+            f"no node of the Ray cluster has {needed} CPUs to run jobs on", "add a node, or ask for fewer `threads` or `slots`"
+        )
     first = agreeing[0]
     if facts := facts_of(first.actor.facts.remote()):  # ask again how busy the node is, now that no other slot is starting there
         agreeing[0] = dataclasses.replace(first, facts=facts)
@@ -192,14 +196,14 @@ def slots_of(settings: SlotSettings) -> tuple[tuple[Slot, ...], frozenset[str]]:
 def possible_slots(settings: SlotSettings) -> SlotSpecs:
     """Return the slots that the nodes have resources for.
 
-    On CUDA, one slot per GPU, as long as the node has CPUs for its threads. Otherwise, one slot with all CPUs of a node.
+    On CUDA, one slot per GPU, as long as the node has CPUs for its threads. Otherwise, as many as wanted with equal shares of a node's CPUs.
     """
     found: SlotSpecs = []
     for node, num_gpus, num_cpus in _nodes():
         if settings.device == "cuda":
             found += [(node, {"num_gpus": 1, "num_cpus": settings.threads})] * min(num_gpus, num_cpus // settings.threads)
-        elif num_cpus >= settings.threads:
-            found.append((node, {"num_cpus": num_cpus}))
+        elif num_cpus // settings.per_node >= settings.threads:
+            found += [(node, {"num_cpus": num_cpus // settings.per_node})] * settings.per_node
     return found
 
 
@@ -231,7 +235,7 @@ def start_slot(node: str, needs: Mapping[str, Any], settings: SlotSettings) -> S
     # pickle by value, because a node may not have this program at the driver's path
     ray().cloudpickle.register_pickle_by_value(sys.modules[__name__])
     remote = ray().remote(**needs, max_restarts=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False))(_Worker)
-    return Slot(remote.remote([*map(str, settings), node[:8]], variables), node, needs, {})
+    return Slot(remote.remote([str(settings.threads), settings.device, node[:8]], variables), node, needs, {})
 
 
 def facts_of(reference: Any) -> dict[str, Any] | None:

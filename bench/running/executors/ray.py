@@ -1,6 +1,6 @@
 """Run jobs on a Ray cluster, one at a time per slot.
 
-The cluster is the one at RAY_ADDRESS, or a new one on this machine alone. A slot is a GPU, or all CPUs of a node. Every slot runs
+The cluster is the one at RAY_ADDRESS, or a new one on this machine alone. A slot is a GPU, or a share of the CPUs of a node. Every slot runs
 `bench.running.slot` in its own process, so jobs are measured as with `--on process`. Nodes that differ from most in machine, software
 or code are left out with a warning, because their times must not be mixed.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import threading
 import time
 import warnings
@@ -19,7 +20,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from bench.measure.environment import code_facts
-from bench.running.executors import Batch
+from bench.needs import needs_quiet
+from bench.running.executors import SLOTS_VARIABLE, Batch
 from bench.running.executors._cluster import (
     CONNECT_LIMIT_S,
     NO_ANSWER,
@@ -52,7 +54,7 @@ def inspect_environment(*, threads: int, device: str) -> dict[str, Any]:
 
     Raises RequestError if no node can run jobs, or if the nodes run other code than this process.
     """
-    slots, _ = slots_of(SlotSettings(threads, device))
+    slots, _ = slots_of(settings_of(threads, device))
     facts, own_version = dict(slots[0].facts), code_facts()["code_version"]
     if facts["code_version"] != own_version:
         raise RequestError(
@@ -88,15 +90,19 @@ class Executor:
     def run_many(self, batches: Iterator[Batch]) -> Iterator[tuple[Batch, list[Outcome]]]:
         """Run each batch on a free slot; yield outcomes as batches end.
 
+        Where slots share the CPUs of a node, a batch that measures time or memory runs alone.
         A batch whose worker or node is lost runs again on another slot, up to MAX_LOSSES times. Raises RequestError if no slot is left.
         """
         first = next(batches, None)
         if first is None:
             return
-        pool = self._pool = self._pool or _Pool(SlotSettings(first[0].settings.threads, first[0].cell.workload.device))
+        pool = self._pool = self._pool or _Pool(settings_of(first[0].settings.threads, first[0].cell.workload.device))
         waiting, losses = deque([first]), Counter[RecordKey]()
         while True:
-            while pool.free and (batch := waiting.popleft() if waiting else next(batches, None)):
+            while pool.free and not pool.is_reserved and (batch := waiting.popleft() if waiting else next(batches, None)):
+                if pool.working and pool.must_be_alone(batch):
+                    waiting.appendleft(batch)
+                    break
                 pool.start(batch)
             if not (pool.working or waiting):
                 if pool.free or not (batch := next(batches, None)):
@@ -119,6 +125,11 @@ class Executor:
                 if num_lost := losses[job.key]:
                     outcomes = [dataclasses.replace(outcome, values={**outcome.values, LOST: num_lost}) for outcome in outcomes]
                 yield batch, outcomes
+
+
+def settings_of(threads: int, device: str) -> SlotSettings:
+    """Return the settings of slots, with the number that the environment sets."""
+    return SlotSettings(threads, device, int(os.environ.get(SLOTS_VARIABLE, "1")) if device == "cpu" else 1)
 
 
 class _Pool:
@@ -147,6 +158,15 @@ class _Pool:
     def start(self, batch: Batch) -> None:
         slot = self.free.popleft()
         self.working[slot.actor.run.remote(json.dumps([to_json(job) for job in batch]))] = (slot, batch)
+
+    def must_be_alone(self, batch: Batch) -> bool:
+        """Return whether other jobs at the same time would change what a batch measures."""
+        return self._settings.per_node > 1 and needs_quiet(batch[0].metric)
+
+    @property
+    def is_reserved(self) -> bool:
+        """Whether a batch runs that must be alone."""
+        return any(self.must_be_alone(batch) for _, batch in self.working.values())
 
     def may_have_slots(self) -> bool:
         """Return whether any slot exists; try to start one if none does."""

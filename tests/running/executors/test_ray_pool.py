@@ -12,7 +12,8 @@ from bench.measure.environment import environment_id
 from bench.running.executors import _cluster
 from bench.running.executors import ray as executor
 from bench.running.executors._cluster import Slot, SlotSettings
-from bench.spec import MUST_AGREE
+from bench.spec import MUST_AGREE, Outcome
+from tests.made_jobs import small_job
 
 SETTINGS, NEEDS = SlotSettings(1, "cpu"), {"num_cpus": 1}
 FACTS = dict.fromkeys((*MUST_AGREE, "code_version"), "same")
@@ -61,23 +62,53 @@ def pool_of(asked: Asked, monkeypatch: pytest.MonkeyPatch, *, differing: frozens
 
 
 @pytest.mark.parametrize(
-    ("device", "threads", "expected"),
+    ("device", "threads", "slots", "expected"),
     [
-        ("cuda", 1, [{"num_gpus": 1, "num_cpus": 1}] * 4),
-        ("cuda", 3, [{"num_gpus": 1, "num_cpus": 3}] * 2),
-        ("cpu", 3, [{"num_cpus": 8}]),
-        ("cpu", 9, []),
+        ("cuda", 1, 1, [{"num_gpus": 1, "num_cpus": 1}] * 4),
+        ("cuda", 3, 1, [{"num_gpus": 1, "num_cpus": 3}] * 2),
+        ("cpu", 3, 1, [{"num_cpus": 8}]),
+        ("cpu", 9, 1, []),
+        ("cpu", 1, 3, [{"num_cpus": 2}] * 3),
+        ("cpu", 3, 3, []),
     ],
 )
 def test_slots_take_no_more_cpus_than_a_node_has(
-    device: str, threads: int, expected: list[dict[str, int]], monkeypatch: pytest.MonkeyPatch
+    device: str, threads: int, slots: int, expected: list[dict[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nodes = [
         {"NodeID": "a", "Alive": True, "Resources": {"CPU": 8.0, "GPU": 4.0}},
         {"NodeID": "b", "Alive": False, "Resources": {"CPU": 8.0, "GPU": 4.0}},
     ]
     monkeypatch.setattr(_cluster, "ray", lambda: SimpleNamespace(nodes=lambda: nodes))
-    assert _cluster.possible_slots(SlotSettings(threads, device)) == [("a", needs) for needs in expected]
+    assert _cluster.possible_slots(SlotSettings(threads, device, slots)) == [("a", needs) for needs in expected]
+
+
+@pytest.mark.parametrize("per_node", [1, 3])
+def test_jobs_that_need_a_quiet_machine_run_alone_where_slots_share_it(per_node: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On three slots of one node, or on three nodes."""
+    pool = pool_of(Asked({}), monkeypatch)
+    pool._settings = SlotSettings(1, "cpu", per_node)
+    pool.free.extend(Slot(Actor(), "a", NEEDS, FACTS) for _ in range(2))
+    batches = [(small_job(metric),) for metric in ("accuracy", "latency", "memory", "accuracy", "accuracy", "tuning", "flops")]
+    seen: list[list[str]] = []
+
+    def start(batch: Any) -> None:
+        pool.working[object()] = (pool.free.popleft(), batch)
+
+    def ended() -> Any:
+        seen.append([batch[0].metric for _, batch in pool.working.values()])
+        slot, batch = pool.working.pop(next(iter(pool.working)))
+        pool.free.append(slot)
+        yield batch, [Outcome(status="measured")]
+
+    monkeypatch.setattr(pool, "start", start)
+    monkeypatch.setattr(pool, "ended", ended)
+    runner = executor.Executor()
+    runner._pool = pool
+    assert [batch for batch, _ in runner.run_many(iter(batches))] == batches
+    alone = [metrics for metrics in seen if {"latency", "memory"} & set(metrics)]
+    assert max(map(len, seen)) == 3
+    assert {len(metrics) for metrics in alone} == ({1} if per_node > 1 else {3})
 
 
 def test_how_busy_a_node_is_is_asked_when_all_its_slots_are_up(monkeypatch: pytest.MonkeyPatch) -> None:
