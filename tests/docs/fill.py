@@ -116,6 +116,7 @@ PEERS, POSITIONS = "2026-11-23_cpu_peers", "2026-11-26_cpu_positions"
 ATTENTION, MODES = "2026-11-26_cpu_attention", "2026-11-26_cpu_architecture_mode"
 ESCAPE, ESCAPE_IMAGES, ESCAPE_COST = "2026-11-25_cpu_escape", "2026-11-26_cpu_escape_images", "2026-11-27_cpu_escape_cost"
 CIFAR_4M, CIFAR_51M, TREC = "2026-11-26_cpu_cifar10_4m", "2026-11-26_cpu_cifar10_51m_gmlp", "2026-11-24_cpu_trec"
+DATA = "2026-11-28_cpu_data_size"
 GPU, CIFAR_GPU = "2026-11-28_cuda_gpu", "2026-11-28_cuda_cifar10_65_tuned"
 SHARE = "{flops_quadratic_share:percent}"
 MEANS = "{gmlp.accuracy:fraction} | {vit.accuracy:fraction} | {transformer.accuracy:fraction}"
@@ -417,6 +418,17 @@ PLACES: Mapping[str, Fillable] = {
         compared(PRECISION, MEANS, FAMILY_ROWS, train_precision="fp32"),
         *(lead_over_variant(PRECISION, "photographs", f"{family}, fp32") for family in ("ViT", "Transformer")),
     ),
+    **{
+        f"data_{items.replace(',', '')}": cells(
+            compared(DATA, MEANS, FAMILY_ROWS, task=task),
+            *(effect(DATA, "photographs", f"gMLP, {items}", against=f"{family}, {items}") for family in ("ViT", "Transformer")),
+        )
+        for items, task in (("1,000", "cifar10+items=1000"), ("7,000", "cifar10+items=7000"), ("50,000", "cifar10"))
+    },
+    **{
+        f"data_{items.replace(',', '')}_vit": effect(DATA, "photographs", f"gMLP, {items}", against=f"ViT, {items}")
+        for items in ("1,000", "50,000")
+    },
     **{f"lead_4m_{rival}": lead(CIFAR_4M, "gmlp", rival) for rival in ("vit", "transformer")},
     "lead_300k_vit": lead_over_variant(PRECISION, "photographs", "ViT, fp32"),
     "lead_4m_attention": lead(CIFAR_4M, "transformer", "vit"),
