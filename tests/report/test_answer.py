@@ -59,6 +59,15 @@ def test_a_model_trained_alone_has_its_accuracy_said(make_data: MakeData) -> Non
     assert sentence.endswith("for ViT on digits at n = 17.")
 
 
+def test_models_of_values_have_their_r2_said(make_data: MakeData) -> None:
+    def scored(rows: pandas.DataFrame) -> None:
+        rows[["score", "score_low", "score_high"]] = (0.5, 0.4, 0.6)
+        rows["accuracy"] = None
+
+    data = make_data(models=("vit",), lengths=(64,), works=({"task": "curve_fitting"},), metrics=("params", "accuracy"), change=scored)
+    assert answer_sentences(data) == ("R² on test data: 0.500 [0.400, 0.600] for ViT on curve_fitting at n = 64.",)
+
+
 def test_the_answer_says_how_flops_grow_and_where_the_n_squared_is(make_data: MakeData) -> None:
     """In a quick run too: closed forms are exact."""
     data = make_data(models=("gmlp", "vit"), metrics=("params", "flops", "latency"), quick=True)

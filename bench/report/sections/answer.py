@@ -196,8 +196,9 @@ def _accuracy(study: Study) -> Iterator[str]:
     rows, comparisons = accuracies_of(study)
     groups = [members for _, members in rows.groupby(list(GROUP), sort=False, dropna=False) if len(members) > 1]
     if not groups:
-        trained = study.cells[study.cells["accuracy"].notna()]
-        yield from _alone(trained.drop_duplicates(["model", "task", "seq_len", "budget", "recipe"]))
+        for quality, title in ALONE.items():
+            trained = study.cells[study.cells[quality].notna()]
+            yield from _alone(trained.drop_duplicates(["model", "task", "seq_len", "budget", "recipe"]), quality, title)
         return
     best = [members.sort_values(["accuracy", "model"], ascending=[False, True]) for members in groups]
     leads = [_lead(str(members["cell_id"].iloc[0]), members, comparisons) for members in best]
@@ -224,16 +225,20 @@ def _accuracy(study: Study) -> Iterator[str]:
     yield f"{spell_out_model(model)} has the highest mean accuracy on {tasks} {where}; {tested}{sizes}."
 
 
-def _alone(rows: pandas.DataFrame) -> Iterator[str]:
-    """Say how accurate models are that were trained without a rival."""
+ALONE = {"accuracy": "Accuracy", "score": "R²"}
+"""Qualities of models without a rival."""
+
+
+def _alone(rows: pandas.DataFrame, quality: str, title: str) -> Iterator[str]:
+    """Say how good models are that were trained without a rival."""
     texts = [
-        f"{numbers.fraction(row['accuracy'], row['accuracy_low'], row['accuracy_high'])} for {spell_out_model(row['model'])} "
+        f"{numbers.fraction(row[quality], row[f'{quality}_low'], row[f'{quality}_high'])} for {spell_out_model(row['model'])} "
         f"on {str(row['task']).partition('+')[0]} at n = {row['seq_len']:.0f}"
         for row in row_values(rows)
     ]
     if texts:
         more = f" and {len(texts) - MAX_EFFECTS} more" if len(texts) > MAX_EFFECTS else ""
-        yield f"Accuracy on test data: {join_names(texts[:MAX_EFFECTS]) if not more else ', '.join(texts[:MAX_EFFECTS])}{more}."
+        yield f"{title} on test data: {join_names(texts[:MAX_EFFECTS]) if not more else ', '.join(texts[:MAX_EFFECTS])}{more}."
 
 
 DECIDED = SIGNIFICANT, NOT_SIGNIFICANT = "significant", "not significant"
