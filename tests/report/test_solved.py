@@ -98,3 +98,6 @@ def test_the_figure_counts_tasks_by_mixer_and_joins_its_sizes(make_data: MakeDat
     assert solved_table(points).rows[1] == ("recall", "delta rule, 4", "4.00 KiB", "3 of 10")
     with figure_style():
         assert draw_solved(solving(make_data, {"attention": 10})) is None
+        few = draw_solved(solving(make_data, {"attention": Solved(num=5, of=5), "gate": Solved(num=0, of=5)}, seeds=5))
+    assert few is not None
+    assert few.title == "Seeds that solve a task, against the state: 5 seeds of each model decide nothing"

@@ -20,7 +20,7 @@ from bench.report.tables import Table
 WIDTH, HEIGHT, TOP, START, MAX_ACROSS = 2.5, 2.1, 0.32, 0.55, 3
 MARGIN, MAX_TICKS, ZEROS = 1.5, 3, re.compile(r"\.0+ ")
 CAPTION = (
-    "Each point is a model of {seeds} seeds, at its own best learning rate, each trained until it solves the task or its steps are over. Bars: "
+    "Each point is a model of {seeds}, at its own best learning rate, each trained until it solves the task or its steps are over. Bars: "
     "exact 95 % intervals of the share (Clopper and Pearson 1934); most seeds solve a task if the interval lies above one half. State: what one "
     "sample carries from token to token after n tokens; a line joins the sizes of one mixer. Farther left and higher is better."
 )
@@ -61,7 +61,7 @@ def draw_solved(study: Study) -> FigureBlock | None:
     return FigureBlock(
         name="solved-by-state",
         title=solved_title(points),
-        caption=CAPTION.format(seeds=study.plan.settings.seeds),
+        caption=CAPTION.format(seeds="one seed" if study.plan.settings.seeds == 1 else f"{study.plan.settings.seeds} seeds"),
         figure=figure,
         table=solved_table(points),
     )
@@ -88,7 +88,10 @@ def mixer_of(arm: str) -> str:
 
 
 def solved_title(points: Sequence[Point]) -> str:
-    """Count the tasks that most seeds solve with each mixer, at its best state."""
+    """Count the tasks that most seeds solve with each mixer, at its best state, if there are seeds enough to say so."""
+    if not any(Solved(num=point.solved.of, of=point.solved.of).is_by_most for point in points):
+        num = max(point.solved.of for point in points)
+        return f"Seeds that solve a task, against the state: {num} seed{'' if num == 1 else 's'} of each model decide nothing"
     parts = dict.fromkeys(point.part for point in points)
     nums = {
         mixer: len({point.part for point in points if point.mixer == mixer and point.solved.is_by_most})
