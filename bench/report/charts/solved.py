@@ -91,7 +91,8 @@ def solved_title(points: Sequence[Point]) -> str:
     """Count the tasks that most seeds solve with each mixer, at its best state, if there are seeds enough to say so."""
     if not any(Solved(num=point.solved.of, of=point.solved.of).is_by_most for point in points):
         num = max(point.solved.of for point in points)
-        return f"Seeds that solve a task, against the state: {'one seed of each model decides' if num == 1 else f'{num} seeds of each model decide'} nothing"
+        seeds = "one seed of each model decides" if num == 1 else f"{num} seeds of each model decide"
+        return f"Seeds that solve a task, against the state: {seeds} nothing"
     parts = dict.fromkeys(point.part for point in points)
     nums = {
         mixer: len({point.part for point in points if point.mixer == mixer and point.solved.is_by_most})
