@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from bench import numbers
 from bench.analysis.accuracy import Solved
 from bench.analysis.study import Study
+from bench.report.charts.lines import WIDTH as ONE_WIDTH
 from bench.report.charts.lines import Line, draw_series, label_ends, panels
 from bench.report.charts.style import SeriesStyle, series_styles
 from bench.report.charts.ticks import powers_of_two
@@ -48,7 +49,8 @@ def draw_solved(study: Study) -> FigureBlock | None:
         return None
     names = list(dict.fromkeys(point.mixer for point in points))
     styles, across = series_styles(names), min(MAX_ACROSS, len(parts))
-    figure, axes = panels(len(parts), names, width=WIDTH, height=HEIGHT, across=across, top=TOP, start=START, names_at_end=True)
+    width = WIDTH if across > 1 else ONE_WIDTH
+    figure, axes = panels(len(parts), names, width=width, height=HEIGHT, across=across, top=TOP, start=START, names_at_end=True)
     for place, (axis, part) in enumerate(zip(axes, parts, strict=True)):
         own = [point for point in points if point.part == part]
         lines = [_line([point for point in own if point.mixer == name], name, styles[name]) for name in names]
