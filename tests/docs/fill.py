@@ -116,7 +116,7 @@ PEERS, POSITIONS = "2026-11-23_cpu_peers", "2026-11-26_cpu_positions"
 ATTENTION, MODES = "2026-11-26_cpu_attention", "2026-11-26_cpu_architecture_mode"
 ESCAPE, ESCAPE_IMAGES, ESCAPE_COST = "2026-11-25_cpu_escape", "2026-11-26_cpu_escape_images", "2026-11-27_cpu_escape_cost"
 CIFAR_4M, CIFAR_51M, TREC = "2026-11-26_cpu_cifar10_4m", "2026-11-26_cpu_cifar10_51m_gmlp", "2026-11-24_cpu_trec"
-DATA = "2026-11-28_cpu_data_size"
+DATA, OPTIMIZER = "2026-11-28_cpu_data_size", "2026-11-28_cpu_optimizer"
 GPU, CIFAR_GPU = "2026-11-28_cuda_gpu", "2026-11-28_cuda_cifar10_65_tuned"
 SHARE = "{flops_quadratic_share:percent}"
 MEANS = "{gmlp.accuracy:fraction} | {vit.accuracy:fraction} | {transformer.accuracy:fraction}"
@@ -428,6 +428,14 @@ PLACES: Mapping[str, Fillable] = {
     **{
         f"data_{items.replace(',', '')}_vit": effect(DATA, "photographs", f"gMLP, {items}", against=f"ViT, {items}")
         for items in ("1,000", "50,000")
+    },
+    **{
+        f"optimizer_{name.lower()}": cells(
+            *(score(OPTIMIZER, "photographs", f"{family}, {name}", 17) for family in ("gMLP", "ViT")),
+            effect(OPTIMIZER, "photographs", f"gMLP, {name}", against=f"ViT, {name}"),
+            *(effect(OPTIMIZER, "photographs", f"{family}, {name}", against=f"{family}, AdamW") for family in ("gMLP", "ViT") if name != "AdamW"),
+        )
+        for name in ("AdamW", "Adam", "Muon", "SGD")
     },
     **{f"lead_4m_{rival}": lead(CIFAR_4M, "gmlp", rival) for rival in ("vit", "transformer")},
     "lead_300k_vit": lead_over_variant(PRECISION, "photographs", "ViT, fp32"),
