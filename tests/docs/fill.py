@@ -433,7 +433,11 @@ PLACES: Mapping[str, Fillable] = {
         f"optimizer_{name.lower()}": cells(
             *(score(OPTIMIZER, "photographs", f"{family}, {name}", 17) for family in ("gMLP", "ViT")),
             effect(OPTIMIZER, "photographs", f"gMLP, {name}", against=f"ViT, {name}"),
-            *(effect(OPTIMIZER, "photographs", f"{family}, {name}", against=f"{family}, AdamW") for family in ("gMLP", "ViT") if name != "AdamW"),
+            *(
+                effect(OPTIMIZER, "photographs", f"{family}, {name}", against=f"{family}, AdamW")
+                for family in ("gMLP", "ViT")
+                if name != "AdamW"
+            ),
         )
         for name in ("AdamW", "Adam", "Muon", "SGD")
     },
