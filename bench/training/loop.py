@@ -133,13 +133,16 @@ def train(
     if checkpoint and (state := checkpoint.read()):
         training.restore(state)
     training.run(checkpoint)
+    seen = data.learned
+    if training.epoch_items < len(seen):
+        seen = seen.select(torch.arange(training.epoch_items, device=device))
     return TrainResult(
         epochs=tuple(training.epochs),
         best_epoch=training.best_epoch,
         data_id=data.data_id,
         num_learned=training.epoch_items,
         num_steps=training.step,
-        train=training.score(decoded_sample(data.learned.select(torch.arange(training.epoch_items, device=device)), data.generation)),
+        train=training.score(decoded_sample(seen, data.generation)),
         validation=training.score(decoded_sample(data.held_out, data.generation)),
         test=training.score(data.test) if scores_test else None,
         train_s=training.elapsed_s,
