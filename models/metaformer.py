@@ -103,7 +103,7 @@ class Config:
 
     def __post_init__(self) -> None:
         require_encoder(self)
-        plugins.find("mixers", mixers.__name__).get(self.mixer_name)  # raises if a package declares it wrongly
+        _mixers().get(self.mixer_name)  # raises if a package declares it wrongly
         require_one_of("mixer", self.mixer_name, mixer_names())
         require_non_negative("reach", self.reach)
         require_choices(self, convolution=CONVOLUTIONS, norm=NORMS, residual=RESIDUALS, activation=ACTIVATIONS, formulation=FORMULATIONS)
@@ -121,7 +121,7 @@ class Config:
 
     @property
     def mixer_module(self) -> ModuleType:
-        return plugins.find("mixers", mixers.__name__).plugins[self.mixer_name].load()
+        return _mixers().plugins[self.mixer_name].load()
 
     @property
     def mixing(self) -> Any:
@@ -151,8 +151,11 @@ def mixer_names() -> tuple[str, ...]:
 
     A residual cannot add tokens of another width.
     """
-    found = plugins.find("mixers", mixers.__name__).plugins
-    return tuple(sorted(name for name, mixer in found.items() if mixer.says("KEEPS_WIDTH", True)))
+    return tuple(sorted(name for name, mixer in _mixers().plugins.items() if mixer.says("KEEPS_WIDTH", True)))
+
+
+def _mixers() -> plugins.Found:
+    return plugins.find("mixers", mixers.__name__)
 
 
 class MixerBlock(ResidualBlock):

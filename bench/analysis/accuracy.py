@@ -45,22 +45,24 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Solved:
-    """`num` of `of` seeds solve the task."""
+    """`num` of `of` seeds solve the task; the intervals of `among` shares hold together (Bonferroni)."""
 
     num: int
     of: int
+    among: int = 1
 
-    def share(self, level: float = LEVEL) -> Interval:
+    def share(self) -> Interval:
         """Return the share of seeds with its exact interval (Clopper and Pearson 1934)."""
         from scipy import stats
 
-        found = stats.binomtest(self.num, self.of).proportion_ci(level, method="exact")
+        found = stats.binomtest(self.num, self.of).proportion_ci(joint_level(LEVEL, self.among), method="exact")
         return Interval(estimate=self.num / self.of, low=float(found.low), high=float(found.high), num=self.of)
 
     @property
-    def is_by_most(self) -> bool:
-        """Whether the interval of the share lies above one half."""
-        return self.share().low > 0.5
+    def is_by_most(self) -> bool | None:
+        """Whether most seeds solve it: by the interval of the share, above or below one half; None if that decides nothing."""
+        share = self.share()
+        return True if share.low > 0.5 else False if share.high < 0.5 else None
 
     def differs(self, other: Solved, level: float = LEVEL) -> bool:
         """Return whether two shares differ, by the exact test of Boschloo (1970), two-sided."""

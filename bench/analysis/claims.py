@@ -231,8 +231,6 @@ def judge_prediction(prediction: Prediction, contrasts: Sequence[Contrast], effe
 def judge_solving(prediction: Prediction, plan: Plan, solved: Mapping[str, Solved]) -> Verdict:
     """Judge whether an arm solves its task, or fails to, by the exact interval of the share of its seeds against one half.
 
-    The intervals of a part's arms hold together (Bonferroni).
-
     `solved`: the seeds that solve the task, by cell id.
     """
     part = next((part for part in plan.parts if part.name == prediction.part), None)
@@ -242,14 +240,13 @@ def judge_solving(prediction: Prediction, plan: Plan, solved: Mapping[str, Solve
         return _unanswered(prediction, "not in this run" if prediction.arm not in arms else "it was not trained")
     if caveat := seed_caveat(min(one.of for one in found.values()), plan.settings.seeds):
         return _unanswered(prediction, caveat)
-    shares = {cell_id: one.share(joint_level(LEVEL, len(arms))) for cell_id, one in found.items()}
-    low, high = (0.5, 1.0) if prediction.expected == SOLVES else (0.0, 0.5)
-    answers = [answer_of(share, low, high, inclusive=True) for share in shares.values()]
+    expected = prediction.expected == SOLVES
+    answers = [UNDECIDED if one.is_by_most is None else SUPPORTED if one.is_by_most == expected else REFUTED for one in found.values()]
     counts = ", ".join(f"{one.num} of {one.of} seeds" for one in found.values())
     return dataclasses.replace(
         _unanswered(prediction, counts),
         answer=answer_to_all(answers),
-        estimates=tuple(Estimate(name="", value=share, unit="share") for share in shares.values()),
+        estimates=tuple(Estimate(name="", value=one.share(), unit="share") for one in found.values()),
         cells=tuple(found),
     )
 

@@ -6,6 +6,7 @@ and `bench compare` read it; `bench check` needs the concerns alone.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -226,12 +227,16 @@ class Study:
 
     @functools.cached_property
     def solved(self) -> Mapping[str, Solved]:
-        """How many seeds of every trained cell solve its task, by cell id; without tasks that are not solved or missed."""
+        """How many seeds of every trained cell solve its task, by cell id; without tasks that are not solved or missed.
+
+        The shares of a part's variants hold together.
+        """
+        among = {cell_id: len(part.arms) for part in self.plan.parts for arm in part.arms for cell_id in arm.cells}
         found = {
             cell_id: solved_seeds(str(self.row_by_cell[cell_id]["task"]), self.trainings[cell_id], trained.scores)
             for cell_id, trained in self.scores.items()
         }
-        return {cell_id: solved for cell_id, solved in found.items() if solved}
+        return {cell_id: dataclasses.replace(solved, among=among.get(cell_id, 1)) for cell_id, solved in found.items() if solved}
 
     @functools.cached_property
     def observations(self) -> Observations:

@@ -65,7 +65,9 @@ ATTENTION_HELP = "Attention kernels: auto (fused), flash, efficient, cudnn, math
 ROUNDS_HELP = f"Timing rounds (default: {DEFAULT_ROUNDS}, or the question's own; {QUICK_ROUNDS} with quick)."
 LIMIT_HELP = "Time limit of one job (default: 60; on CUDA 180; with quick 20; training 3600)."
 MARGIN_HELP = "Two times are equal if their ratio is shown to lie between 1 / (1 + margin) and 1 + margin; 0.03 is 3 %."
-LR_TRIALS_HELP = "Learning rates that each model tries first, on validation data, each with a fifth of the epochs."
+LR_TRIALS_HELP = (
+    "Learning rates that each model tries first, on validation data, each with a fifth of the epochs, or until it solves the task."
+)
 DECAY_TRIALS_HELP = "Weight decays that each model then tries at its best learning rate."
 
 

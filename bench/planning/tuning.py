@@ -139,6 +139,12 @@ class _Model:
         return dataclasses.replace(self._best, **changes)
 
 
+def trial_epochs(plan: Plan) -> str:
+    """Say how many epochs each trial of a plan has."""
+    until_solved = any(base_recipe(planned.cell, plan).until_solved for planned in plan.cells)
+    return "the epochs until the task was solved, or all" if until_solved else "a fifth of the epochs"
+
+
 def next_value(scores: Mapping[float, Score], step: float) -> float:
     """Return the value to try next, from the scores of those tried.
 

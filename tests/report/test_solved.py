@@ -12,11 +12,13 @@ import pytest
 from bench import catalog
 from bench.analysis.accuracy import Solved
 from bench.analysis.claims import REFUTED, SUPPORTED, UNDECIDED, judge_solving
+from bench.analysis.effects import Contrast, Effect
 from bench.analysis.study import Study
-from bench.questions import FAILS, SOLVES, Ablation, Finding, LeastState, predict
+from bench.intervals import Interval
+from bench.questions import FAILS, MEASURES, SOLVES, Ablation, Finding, LeastState, predict
 from bench.report.charts.solved import draw_solved, solved_points, solved_table
 from bench.report.charts.style import figure_style
-from bench.report.sections.findings import finding_sentences
+from bench.report.sections.findings import finding_sentences, least_state_text
 from bench.spec import Part, PlannedArm
 from tests.report.conftest import MakeData
 
@@ -32,7 +34,9 @@ def solving(make_data: MakeData, solved: Mapping[str, Any], part: str = "recall"
     parts = (Part(name=part, match="none", batching="", cells=tuple(solved), baseline="attention", arms=arms),)
     settings = dataclasses.replace(data.plan.settings, seeds=seeds)
     changed = dataclasses.replace(data, plan=dataclasses.replace(data.plan, name="recall_state", parts=parts, settings=settings))
-    changed.__dict__["solved"] = {name: num if isinstance(num, Solved) else Solved(num=num, of=10) for name, num in solved.items()}
+    changed.__dict__["solved"] = {
+        name: num if isinstance(num, Solved) else Solved(num=num, of=10, among=len(solved)) for name, num in solved.items()
+    }
     changed.__dict__["row_by_cell"] = {name: {"state_bytes": STATES[name]} for name in solved}
     changed.__dict__["effects"] = []
     return changed
@@ -65,7 +69,9 @@ def test_missing_seeds_and_variants_decide_nothing(make_data: MakeData) -> None:
     [
         ({"delta rule, 16": 10, "delta rule, 4": 10}, "with 4.00 KiB"),
         ({"delta rule, 16": 10, "delta rule, 4": 8}, "from 16.0 KiB on"),
-        ({"delta rule, 16": 8, "delta rule, 4": 0}, "not with 16.0 KiB or less"),
+        ({"delta rule, 16": 8, "delta rule, 4": 0}, "in 8 of 10 seeds with 16.0 KiB, which is open"),
+        ({"delta rule, 16": 0, "delta rule, 4": 7}, "in 7 of 10 seeds with 4.00 KiB, which is open"),
+        ({"delta rule, 16": 0, "delta rule, 4": 0}, "not with 16.0 KiB or less"),
     ],
 )
 def test_the_least_state_is_the_smallest_with_which_most_seeds_solve_the_task(
@@ -77,6 +83,26 @@ def test_the_least_state_is_the_smallest_with_which_most_seeds_solve_the_task(
     monkeypatch.setattr(module, "ABLATION", dataclasses.replace(ablation, findings=(finding,)))
     assert list(finding_sentences(solving(make_data, {"attention": 10, **solved}))) == [f"The delta rule {text}."]
     assert list(finding_sentences(solving(make_data, {"attention": 10}))) == []
+
+
+def test_the_time_at_the_least_state_has_its_interval(make_data: MakeData) -> None:
+    data = solving(make_data, {"attention": 10, "delta rule, 16": 10})
+    contrast = Contrast(
+        part="recall", arm="delta rule, 16", against="attention", place={}, seq_len=64, first="delta rule, 16", second="attention"
+    )
+    time = Interval(estimate=1.3, low=1.25, high=1.36, num=20)
+    data.__dict__["effects"] = [Effect(contrast=contrast, measure=MEASURES["latency_ms"], estimate=time)]
+    found = least_state_text(LeastState(part="recall", arms=("delta rule, 16",)), data)
+    assert found == "with 16.0 KiB (time: 1.30\N{MULTIPLICATION SIGN} [1.25, 1.36])"
+
+
+def test_a_share_has_one_interval_everywhere(make_data: MakeData) -> None:
+    """Nine of ten decide alone, from 0.555 on, and not among four variants."""
+    assert Solved(num=9, of=10).is_by_most
+    data = solving(make_data, dict.fromkeys(STATES, 9))
+    (estimate,) = judge_solving(predict("recall", "gate", SOLVES, "why"), data.plan, data.solved).estimates
+    assert estimate.value == data.solved["gate"].share()
+    assert data.solved["gate"].is_by_most is None
 
 
 def test_the_figure_counts_tasks_by_mixer_and_joins_its_sizes(make_data: MakeData) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,8 +23,9 @@ WIDTH, HEIGHT, TOP, START, MAX_ACROSS = 2.5, 2.1, 0.32, 0.55, 3
 MARGIN, MAX_TICKS, ZEROS = 1.5, 3, re.compile(r"\.0+ ")
 CAPTION = (
     "Each point is a model of {seeds}, at its own best learning rate, each trained until it solves the task or its steps are over. Bars: "
-    "exact 95 % intervals of the share (Clopper and Pearson 1934); most seeds solve a task if the interval lies above one half. State: what one "
-    "sample carries from token to token after n tokens; a line joins the sizes of one mixer. Farther left and higher is better."
+    "exact intervals of the share (Clopper and Pearson 1934), 95 % together for the variants of a task; most seeds solve it if the interval "
+    "lies above one half. State: what one sample carries from token to token after n tokens; a line joins the sizes of one mixer. Farther left "
+    "and higher is better."
 )
 
 
@@ -91,7 +93,7 @@ def mixer_of(arm: str) -> str:
 
 def solved_title(points: Sequence[Point]) -> str:
     """Count the tasks that most seeds solve with each mixer, at its best state, if there are seeds enough to say so."""
-    if not any(Solved(num=point.solved.of, of=point.solved.of).is_by_most for point in points):
+    if not any(dataclasses.replace(point.solved, num=point.solved.of).is_by_most for point in points):
         num = max(point.solved.of for point in points)
         seeds = "one seed of each model decides" if num == 1 else f"{num} seeds of each model decide"
         return f"Seeds that solve a task, against the state: {seeds} nothing"

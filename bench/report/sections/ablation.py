@@ -51,7 +51,7 @@ def _caption(part: Part, effects: Sequence[Effect], table: Table, planned: str) 
         "Each pair has its own variances over seeds, degrees of freedom by Satterthwaite." if is_trained else "",
         f"The plan, of before this method, says: {planned}." if is_trained and planned not in ("", OWN_SPREADS) else "",
         "Solved by: seeds that reach the score at which the task counts as solved, with the exact interval of their share (Clopper and Pearson "
-        "1934); two shares are compared by Boschloo's exact test (1970)."
+        "1934), 95 % together for the variants; two shares are compared by Boschloo's exact test (1970)."
         if "solved by" in table.headers
         else "",
         "An effect is significant if its interval excludes 0, or 1 for ratios.",

@@ -55,22 +55,25 @@ def _text(asked: Asked | PaysFrom | LeastState, study: Study) -> str:
 
 
 def least_state_text(asked: LeastState, study: Study) -> str:
-    """Write `from 4 KiB on, 1.3× the time`, or `not with 33 KiB or less`; "" without every arm's seeds.
+    """Write `from 4 KiB on (time: 1.31× [1.28, 1.34])` or `not with 33 KiB or less`; of the largest state that is open, how many seeds solve it.
 
-    A state is enough if the exact interval of the share of seeds lies above one half.
+    "" without every arm's seeds. They decide by the interval of their share (`bench.analysis.accuracy.Solved`).
     """
     part = next((part for part in study.plan.parts if part.name == asked.part), None)
     cells = {arm.name: arm.cells[0] for arm in part.arms if len(arm.cells) == 1} if part else {}
     if not all(cells.get(name) in study.solved for name in asked.arms):
         return ""
     states = sorted((float(study.row_by_cell[cells[name]]["state_bytes"]), name) for name in asked.arms)
-    state, arm = next(((state, name) for state, name in states if study.solved[cells[name]].is_by_most), states[-1])
-    size = numbers.bytes_text(state)
-    if not study.solved[cells[arm]].is_by_most:
-        return f"not with {size}{' or less' if len(states) > 1 else ''}"
-    text = f"with {size}" if (state, arm) == states[0] else f"from {size} on"
-    times = [effect for effect in _effects(Asked(part=asked.part, arm=arm), study) if effect.measure.name == LATENCY]
-    return f"{text}, {numbers.ratio(times[0].estimate.estimate)} the time" if times and not times[0].caveat else text
+    enough = [(state, name) for state, name in states if study.solved[cells[name]].is_by_most]
+    if not enough:
+        state, arm = next(((state, name) for state, name in reversed(states) if study.solved[cells[name]].is_by_most is None), states[-1])
+        found, size = study.solved[cells[arm]], numbers.bytes_text(state)
+        is_open = f"in {found.num} of {found.of} seeds with {size}, which is open"
+        return is_open if found.is_by_most is None else f"not with {size}{' or less' if len(states) > 1 else ''}"
+    state, arm = enough[0]
+    text = f"with {numbers.bytes_text(state)}" if enough[0] == states[0] else f"from {numbers.bytes_text(state)} on"
+    time = _effect_text(Asked(part=asked.part, arm=arm, measure=LATENCY), study)
+    return f"{text} (time: {time})" if time else text
 
 
 def _effect_text(asked: Asked, study: Study) -> str:

@@ -11,7 +11,7 @@ import pandas
 from bench import numbers
 from bench.analysis.study import Study
 from bench.measure.hosts import shown
-from bench.planning.tuning import STEPS
+from bench.planning.tuning import STEPS, trial_epochs
 from bench.reading.store import ENVIRONMENT
 from bench.report.document import Block, Bullets, Code, Paragraph, TableBlock
 from bench.report.tables import Table
@@ -110,7 +110,7 @@ def _by_metric(study: Study, num_rounds: str, counted_by: str) -> dict[str, str]
             "consecutive trainings and include other load on the machine: take them as orders of magnitude, and compare FLOPs instead."
         ),
         "tuning": (
-            f"Tuning: every model made the same number of trials on validation data, each with a fifth of the epochs: first {settings.lr_trials} "
+            f"Tuning: every model made the same number of trials on validation data, each with {trial_epochs(plan)}: first {settings.lr_trials} "
             f"learning rates, a factor of {STEPS['learning_rate']:g} apart"
             f"{f', then {settings.decay_trials} weight decays at the best rate' if settings.decay_trials else ''}. While any model's best value lay "
             "at an end of its range, every model made another trial, beyond the end or between its best values. The winner was trained afresh, with "

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bench import numbers
 from bench.analysis.accuracy import BUDGETS, CurveGroup, CurvePair
 from bench.analysis.study import Study
-from bench.planning.tuning import FAILED, Search, Tuned
+from bench.planning.tuning import FAILED, Search, Tuned, trial_epochs
 from bench.report.charts.style import display_name
 from bench.report.charts.training_curves import curve_figure, figure_name, limit_text, place_text
 from bench.report.document import Block, TableBlock
@@ -106,9 +106,7 @@ class Searched:
 def search_blocks(study: Study) -> tuple[Block, ...]:
     """Return the table; () without trials."""
     found = searched(study)
-    until_solved = any(trial.until_solved for one in found for trial in one.tuned.trials)
-    epochs = "epochs until the task was solved, or all" if until_solved else "a fifth of the epochs"
-    return (TableBlock(table=_table(found), caption=SEARCH_CAPTION.format(epochs=epochs)),) if found else ()
+    return (TableBlock(table=_table(found), caption=SEARCH_CAPTION.format(epochs=trial_epochs(study.plan))),) if found else ()
 
 
 def searched(study: Study) -> list[Searched]:
