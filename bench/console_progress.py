@@ -186,8 +186,11 @@ class JobProgress:
 
     def _job_text(self, job: Job) -> str:
         control = " (control)" if job.control else ""
-        repeat = "round" if job.recipe is None else "trial" if job.metric == TUNING else "seed"
-        return f"{self._names[job.cell.cell_id]}: {job.metric}{control}, {repeat} {job.repeat + 1}"
+        if job.recipe is not None and job.metric != TUNING:
+            repeat = f"seed {job.settings.seed + job.repeat}"
+        else:
+            repeat = f"{'round' if job.recipe is None else 'trial'} {job.repeat + 1}"
+        return f"{self._names[job.cell.cell_id]}: {job.metric}{control}, {repeat}"
 
 
 def _names(cells: Sequence[Cell]) -> dict[str, str]:

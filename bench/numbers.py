@@ -75,6 +75,11 @@ def exact(value: Any) -> str:
     return "" if is_empty(value) else f"{value:,.0f}"
 
 
+def counted(num: float, noun: str) -> str:
+    """Format as "1 core", "3 cores"."""
+    return f"{num:.0f} {noun}{'' if num == 1 else 's'}"
+
+
 def whole(value: Any) -> str:
     return "" if is_empty(value) else f"{value:.0f}"
 

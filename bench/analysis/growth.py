@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from bench.analysis.frame import ATTENTION_FAMILIES, SCOPE_KEYS, SERIES_KEYS, label_of
 from bench.intervals import Interval, ratio_over_rounds, signed_ranks
-from bench.numbers import is_empty
+from bench.numbers import counted, is_empty
 from bench.reading.table import ATTENTION_MIXER
 from bench.reading.timings import Timings
 from bench.spec import NO_ATTENTION, Plan, PlannedCell
@@ -140,7 +140,7 @@ def too_few_lengths(lengths: Sequence[int], at_least: int) -> str:
     """
     if len(lengths) < at_least:
         num = len(lengths)
-        found = f"{num} length{'' if num == 1 else 's'} ({', '.join(map(str, lengths))})" if num else "No length can be used"
+        found = f"{counted(num, 'length')} ({', '.join(map(str, lengths))})" if num else "No length can be used"
         return f"{found}; at least {at_least} are needed, where 256 and 257 count as one. Add lengths."
     if lengths[-1] / lengths[0] < MIN_RANGE:
         wanted = lengths[0] * MIN_RANGE
@@ -721,7 +721,7 @@ def measured_crossovers(ratios: Samples, names: tuple[str, str], *, exact: bool 
     longer of twins.
     """
     if len(ratios) < 2:
-        found = f"{len(ratios)} length{'' if len(ratios) == 1 else 's'} in common"
+        found = f"{counted(len(ratios), 'length')} in common"
         return Crossovers(none=f"{found}; at least 2 are needed. Measure both at the same lengths.")
     values, num_dropped = complete_rounds(ratios, list(ratios))
     if not exact and (refused := too_few_rounds(len(values), num_dropped)):

@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from bench import numbers
 from bench.analysis.frame import incomplete
 from bench.intervals import drifts
 from bench.measure.allocator import FAULT_S
@@ -200,7 +201,7 @@ def _competition(environments: Sequence[Mapping[str, Any]]) -> Iterator[Concern]
         most = max(busy, key=lambda facts: float(facts["busy_cores"]))
         runs = f"{len(busy)} of {len(environments)} runs" if len(environments) > 1 else "the run"
         yield Concern(
-            text=f"other work took {most['busy_cores']:g} of {most['num_cores']} cores when {runs} began",
+            text=f"other work took {most['busy_cores']:g} of {numbers.counted(most['num_cores'], 'core')} when {runs} began",
             advice="it competed with the run; measure again on an idle machine",
             serious=2 * len(busy) >= len(environments),
         )

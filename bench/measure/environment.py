@@ -135,10 +135,12 @@ def _memory() -> Any:
 
 
 def busy_cores(seconds: float = BUSY_WINDOW_S) -> float:
-    """Return the processor time used by others, in cores. Measured while this process sleeps for `seconds`."""
+    """Return the time that others use of the processors that this process may use, in cores. It sleeps for `seconds`."""
     import psutil
 
-    return round(float(psutil.cpu_percent(seconds)) / 100 * (os.cpu_count() or 1), 2)
+    found = psutil.cpu_percent(seconds, percpu=True)
+    own = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(found))
+    return round(sum(float(found[core]) for core in own if core < len(found)) / 100, 2)
 
 
 GPU_FACTS: Mapping[str, Callable[[Any, Any], Any]] = {

@@ -81,7 +81,8 @@ def can_generate(model: ModelSpec) -> bool:
     for a block with a causal mixer.
     """
     family, config = family_of(model.family), config_of(model)
-    return _is_generating(family) or any(getattr(part, "causal", False) for part in (config, getattr(config, "mixing", None)))
+    is_generating = getattr(family, "SOURCE_AND_TARGET", False)
+    return is_generating or any(getattr(part, "causal", False) for part in (config, getattr(config, "mixing", None)))
 
 
 def generating_models() -> tuple[str, ...]:
@@ -99,10 +100,6 @@ def generating_models() -> tuple[str, ...]:
 
 def _has_causal(name: str, kind: str) -> bool:
     return any(option.name == "causal" for option in catalog.options(name, kind))
-
-
-def _is_generating(family: ModuleType) -> bool:
-    return getattr(family, "SOURCE_AND_TARGET", False)
 
 
 @functools.lru_cache(maxsize=256)

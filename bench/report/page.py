@@ -164,8 +164,8 @@ def status_line(study: Study) -> str:
         "" if study.name.startswith(study.plan.created[:10]) else study.plan.created[:10],
         machine_name(facts),
         f"torch {torch}" if torch else "",
-        f"{num_incomplete} of {_plural(len(study.cells), 'configuration')} not fully measured" if num_incomplete else "",
-        f"quick run ({_plural(settings.rounds, 'round')}): a first impression, not for publication" if settings.quick else "",
+        f"{num_incomplete} of {numbers.counted(len(study.cells), 'configuration')} not fully measured" if num_incomplete else "",
+        f"quick run ({numbers.counted(settings.rounds, 'round')}): a first impression, not for publication" if settings.quick else "",
     )
     return " · ".join(part for part in parts if part)
 
@@ -178,7 +178,7 @@ def machine_name(facts: Mapping[str, Any]) -> str:
     name = f"{facts.get('cpu_model') or 'unknown processor'}{f' (family {family}, model {model})' if family and model else ''}"
     flags = " ".join(facts.get("cpu_flags") or ())
     vectors = next((words for flag, words in VECTORS.items() if flag in flags), "")
-    return ", ".join(filter(None, (name, f"{cores} cores" if cores else "", vectors)))
+    return ", ".join(filter(None, (name, numbers.counted(cores, "core") if cores else "", vectors)))
 
 
 def _warning(study: Study) -> str:
@@ -218,14 +218,15 @@ def _all_rows(study: Study) -> tuple[Block, ...]:
     frame = study.cells
     if frame.empty:
         return (NO_CELLS,)
-    counted = frame.loc[frame["flops"].notna(), "flops_agree"]
-    agreeing = f" The FLOP counts ({counters(frame)}) agree in {sum(flag is True for flag in counted)} of {_plural(len(counted), 'configuration')}."
+    agree = frame.loc[frame["flops"].notna(), "flops_agree"]
+    num_agreeing, compared = sum(flag is True for flag in agree), numbers.counted(len(agree), "configuration")
+    agreeing = f" The FLOP counts ({counters(frame)}) agree in {num_agreeing} of {compared}."
     table, same = tables.without_constants(tables.rows_table(frame), keep=("model", "n", "status", "cell_id"))
     caption = (
         f"Conditions: {constant_work(frame)}{f'; in every row: {same}' if same else ''}. "
         "Brackets hold 95 % intervals, over rounds for times and over seeds for scores. FLOPs count the forward pass of one sample; latency is the "
         "time of the whole batch; size error compares the matched quantity with its target."
-        f"{agreeing if len(counted) else ''} To test differences in quality, use bench compare."
+        f"{agreeing if len(agree) else ''} To test differences in quality, use bench compare."
     )
     return (TableBlock(table=table, caption=caption, anchor=CELLS_ANCHOR),)
 
@@ -235,21 +236,17 @@ def _problems(study: Study) -> tuple[Block, ...]:
     broken, shaky = incomplete(frame), unstable(frame)
     blocks: list[Block] = []
     if skipped:
-        caption = f"Skipped: {_plural(len(skipped), 'combination')} that cannot be built or matched."
+        caption = f"Skipped: {numbers.counted(len(skipped), 'combination')} that cannot be built or matched."
         blocks.append(TableBlock(table=tables.skipped_table(skipped), caption=caption))
     if len(broken):
         blocks.append(
             TableBlock(
                 table=tables.failure_table(broken),
-                caption=f"Not measured in full: {len(broken)} of {_plural(len(frame), 'configuration')}.",
+                caption=f"Not measured in full: {len(broken)} of {numbers.counted(len(frame), 'configuration')}.",
             )
         )
     if len(shaky):
-        caption = f"Unstable: {_plural(len(shaky), 'configuration')} with drifting rounds or an interval wider than 10 %."
+        caption = f"Unstable: {numbers.counted(len(shaky), 'configuration')} with drifting rounds or an interval wider than 10 %."
         blocks.append(TableBlock(table=tables.unstable_table(shaky, varying(frame)), caption=caption))
     lead = [] if skipped or len(broken) else [Paragraph(text="Nothing was skipped and nothing failed.")]
     return (*lead, *blocks) if blocks else (Paragraph(text="None: every requested configuration was measured and stable."),)
-
-
-def _plural(num: int, noun: str) -> str:
-    return f"{num} {noun}" if num == 1 else f"{num} {noun}s"

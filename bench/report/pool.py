@@ -110,7 +110,7 @@ def _document(pool: Pool) -> Document:
     runs = [f"{name}: {host.type}, boot {boot or 'unknown'}, timed code {host.work_version}" for name, host, boot in named]
     return Document(
         title=f"{pool.runs[0]}, by host type",
-        subtitle=f"{len(pool.runs)} runs on {types} host type{'' if types == 1 else 's'}",
+        subtitle=f"{len(pool.runs)} runs on {numbers.counted(types, 'host type')}",
         notice="",
         sections=(
             Section(title="Ratios", blocks=(TableBlock(table=table_of(pool)),)),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench import numbers
 from bench.analysis.study import Study, study
 from bench.files import write_text, writing
 from bench.measure.hosts import host_type
@@ -104,7 +105,7 @@ def _entry(folder: Path, known: Study | None, note: Mapping[str, str]) -> Entry:
 def machine_text(facts: Mapping[str, Any]) -> str:
     """Name the type of processor and its cores."""
     name = host_type(facts) or facts.get("gpu") or facts.get("cpu_model")
-    return ", ".join(str(fact) for fact in (name, f"{facts['num_cores']} cores" if facts.get("num_cores") else "") if fact)
+    return ", ".join(str(fact) for fact in (name, numbers.counted(facts["num_cores"], "core") if facts.get("num_cores") else "") if fact)
 
 
 def _notes(results: Path) -> dict[str, dict[str, str]]:

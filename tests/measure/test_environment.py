@@ -258,9 +258,11 @@ def test_a_checkout_of_another_owner_keeps_its_revision(checkout: Path, monkeypa
 
 
 def test_others_work_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("psutil.cpu_percent", lambda _: 50.0)
-    monkeypatch.setattr("os.cpu_count", lambda: 4)
-    assert environment.busy_cores(seconds=0.0) == 2.0
+    monkeypatch.setattr("psutil.cpu_percent", lambda _, **__: [100.0, 50.0, 25.0, 0.0])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
+    assert environment.busy_cores(seconds=0.0) == 1.75
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 3}, raising=False)
+    assert environment.busy_cores(seconds=0.0) == 0.5  # what runs on cores that are not this process's does not compete
 
 
 def test_a_control_groups_limit_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,5 +93,5 @@ def test_a_killed_run_is_finished_by_the_same_command(impatient: Path, tmp_path:
 
 def epochs_told(err: str) -> list[int]:
     """The epochs of the lines of progress, which name the job, its loss and the time left."""
-    line = r"0 of 1 jobs; gmlp n=5: accuracy, seed 1: epoch (\d+) of 16, loss \d\.\d+(?:, validation \d\.\d+)?(?:, about \d+ s left)?"
+    line = r"0 of 1 jobs; gmlp n=5: accuracy, seed 0: epoch (\d+) of 16, loss \d\.\d+(?:, validation \d\.\d+)?(?:, about \d+ s left)?"
     return [int(epoch) for epoch in re.findall(line, err)]

@@ -78,7 +78,7 @@ def limit_text(budget: str, limit: float) -> str:
     """Write a budget: `5 epochs`, `6.88 T FLOPs`, `267 s`."""
     if budget == TIME:
         return numbers.duration(1e3 * limit)
-    return f"{limit:.0f} epoch{'' if limit == 1 else 's'}" if budget == EPOCHS else f"{numbers.count(limit)} FLOPs"
+    return numbers.counted(limit, "epoch") if budget == EPOCHS else f"{numbers.count(limit)} FLOPs"
 
 
 def curves_title(pair: CurvePair, measure: str) -> str:

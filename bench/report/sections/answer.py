@@ -345,7 +345,7 @@ def _predictions(study: Study) -> Iterator[str]:
     """Count the answers to predictions, then say what stays open and why."""
     if not study.prediction_verdicts:
         return
-    yield f"Of {len(study.prediction_verdicts)} prediction{'s' if len(study.prediction_verdicts) > 1 else ''} {_counts(study.prediction_verdicts)}."
+    yield f"Of {numbers.counted(len(study.prediction_verdicts), 'prediction')} {_counts(study.prediction_verdicts)}."
     if undecided := [verdict for verdict in study.prediction_verdicts if verdict.answer == UNDECIDED]:
         (reason, num), *_ = Counter(_reason(verdict) for verdict in undecided).most_common()
         yield f"{'Open' if num == len(undecided) else f'Open, {num} of {len(undecided)}'}: {reason}."

@@ -72,7 +72,7 @@ def epochs_title(model: str, series: Series) -> str:
         if (measure, split) in series:
             end = float(series[measure, split].mean(axis=0)[-1])
             texts.append(f"{numbers.percent(end)} right in {split}" if measure == ACCURACY else f"{split} loss {numbers.significant(end)}")
-    return f"{display_name(model)} after {num} epoch{'' if num == 1 else 's'}: {', '.join(texts)}"
+    return f"{display_name(model)} after {numbers.counted(num, 'epoch')}: {', '.join(texts)}"
 
 
 def epochs_table(series: Series) -> Table:

@@ -434,7 +434,7 @@ def _seeds(rows: pandas.DataFrame, planned: int) -> str:
     if low < planned:
         most = f" to {high:.0f}" if high > low else ""
         return f"{low:.0f}{most} of {planned} seeds"
-    return f"{low:.0f} seed{'' if high == 1 else 's'}" if low == high else f"{low:.0f} to {high:.0f} seeds"
+    return numbers.counted(low, "seed") if low == high else f"{low:.0f} to {high:.0f} seeds"
 
 
 def _recipe(plan: Plan) -> str:

@@ -104,7 +104,7 @@ def _by_metric(study: Study, num_rounds: str, counted_by: str) -> dict[str, str]
         "memory": "Memory: the peak of live tensors in a separate pass, split into weights, gradients, optimizer state and activations.",
         "energy": "Energy: the device's total-energy counter over windows of seconds; empty without a counter.",
         "accuracy": (
-            f"Accuracy: {settings.seeds} seed{'' if settings.seeds == 1 else 's'}, {_recipes(plan)}"
+            f"Accuracy: {numbers.counted(settings.seeds, 'seed')}, {_recipes(plan)}"
             f"{', except the learning rate, which each model chose by its trials' if settings.lr_trials else ''}. The test split is scored once "
             "per seed, with the weights of the best epoch on validation; scores are means with 95 % t-intervals. Training times are wall times of "
             "consecutive trainings and include other load on the machine: take them as orders of magnitude, and compare FLOPs instead."
@@ -186,7 +186,7 @@ def _weights(study: Study, folders: Sequence[str]) -> tuple[Block, ...]:
     if not num:
         return ()
     where = ", ".join(f"{folder}/{WEIGHTS}" for folder in folders)
-    return (Paragraph(text=f"weights: {where}, of {num} training{'s' if num > 1 else ''}, at the scored epoch (bench predict RUN IMAGE)"),)
+    return (Paragraph(text=f"weights: {where}, of {numbers.counted(num, 'training')}, at the scored epoch (bench predict RUN IMAGE)"),)
 
 
 def _fact(name: str, value: Any) -> str:

@@ -205,7 +205,7 @@ def _caption(mixing: Mixing) -> str:
     shown = f"all {num} heads" if num == mixing.num_heads else f"head{'s 1 to' if num > 1 else ''} {num} of {mixing.num_heads}"
     head = f", {shown}" if mixing.num_heads > 1 else ""
     share, even = near_diagonal(mixing.maps[STATES[1]], mixing.layout)
-    tokens = f"{mixing.layout.block} token{'' if mixing.layout.block == 1 else 's'}"
+    tokens = numbers.counted(mixing.layout.block, "token")
     scale = "start on a colour scale of its own, because W starts near zero" if starts_faint(mixing) else "on one colour scale"
     text = (
         f"{layers}{head}, {scale}: "

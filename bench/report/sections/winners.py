@@ -230,7 +230,7 @@ def _caption(study: Study, texts: Sequence[str], num_more: int) -> str:
         if left_out
         else "",
         "Rows are for eager inference unless they say otherwise." if any(condition.workload for condition in conditions(study)) else "",
-        f"The table of all pairs has {num_more} more condition{'s' if num_more > 1 else ''}." if num_more else "",
+        f"The table of all pairs has {numbers.counted(num_more, 'more condition')}." if num_more else "",
     )
     return " ".join(filter(None, sentences))
 
