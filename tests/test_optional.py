@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from bench import cli
+from bench.tasks import DATA_VARIABLES
 from tests.specimens import ROOT, run_bench
 
-OPTIONAL = tuple("fvcore g_mlp_pytorch pynvml ray sklearn timm tokenizers transformers vit_pytorch".split())
+OPTIONAL = tuple("datasets fvcore g_mlp_pytorch pynvml ray sklearn timm tokenizers transformers vit_pytorch".split())
 UNTRAINED = ROOT / "results" / "2026-11-20_cpu_published_pairs"
 TINY = "--models gmlp,vit --seq 17 --params 60k --depth 1"
 OUTRIGHT = "--seq 17 --width 32 --depth 1 --heads 2 --ffn-width 64"
@@ -84,6 +85,11 @@ def test_a_run_does_not_need_fvcore(tmp_path: Path) -> None:
         ("timm", "plan --models timm:gmlp_s16_224", "needs the library timm"),
         ("g_mlp_pytorch", f"plan --models python:bench.peers.g_mlp_pytorch:gmlp {OUTRIGHT}", "needs the library g_mlp_pytorch"),
         ("tokenizers", f"run --models vit {OUTRIGHT} --task trec+tokenizer=bpe --metrics accuracy", "needs the library tokenizers"),
+        (
+            "datasets",
+            f"run --models vit {OUTRIGHT} --task trec --metrics accuracy --data-root . --download",
+            "downloading task trec needs the library datasets",
+        ),
         ("sklearn", f"run --models vit {OUTRIGHT} --task digits --metrics accuracy", "needs the library scikit-learn"),
         ("ray", f"run --models vit {OUTRIGHT} --metrics params --on ray", "--on ray needs the package ray"),
     ],
@@ -94,6 +100,8 @@ def test_what_needs_an_absent_package_is_refused_in_one_line(
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
+    for name in DATA_VARIABLES:  # the call may set them
+        monkeypatch.setenv(name, "")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
         cli.main(typed.split())

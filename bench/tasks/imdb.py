@@ -3,17 +3,20 @@
 Source: Maas et al., Learning Word Vectors for Sentiment Analysis, ACL 2011: 25,000 reviews for training and 25,000, of other films, for testing.
 As bytes, with 1,024 to 4,096 tokens, this is the Text task of Long Range Arena (arXiv 2011.04006, Sec. 2.2.2). We found no published gMLP result
 for it. Reads `imdb/train.jsonl` and `imdb/test.jsonl` (or `.jsonl.xz`, `.jsonl.gz`; fields label, text), or the original folder `aclImdb`. Both give
-the same items in the same order: by class, then by text. Options: `tokenizer` (bytes or bpe), `vocab_size` (of bpe),
-`spare_ids` (for weights pre-trained by masked_token: 1).
+the same items in the same order: by class, then by text. Downloads are from stanfordnlp/imdb on the Hugging Face hub. Options: `tokenizer` (bytes or
+bpe), `vocab_size` (of bpe), `spare_ids` (for weights pre-trained by masked_token: 1).
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 from bench.spec import RequestError
 from bench.tasks import Place, Splits
 from bench.tasks._info import Sequences, TaskChoice, TaskInfo
+from bench.tasks.readers.hub import HubSplit, PublishedTexts, download
 from bench.tasks.readers.text import Texts, TextSplits, info_with_tokens, published_splits, read_json_lines, require_tokenizer
 from bench.tasks.readers.tokenise import BYTE_VOCAB_SIZE, LABELLED_OPTIONS
 
@@ -31,7 +34,7 @@ INFO = TaskInfo(
     num_train=25000,
     num_test=25000,
 )
-WHERE = "get the Large Movie Review Dataset v1.0 (aclImdb) of Maas et al. (ACL 2011) from Stanford, and unpack it there"
+WHERE = "get the Large Movie Review Dataset v1.0 (aclImdb) of Maas et al. (ACL 2011) from Stanford, and unpack it into the data root"
 
 
 def info(choice: TaskChoice) -> TaskInfo:
@@ -40,8 +43,12 @@ def info(choice: TaskChoice) -> TaskInfo:
 
 def require_data(choice: TaskChoice, place: Place) -> None:
     require_tokenizer(choice)
+    root = place.folder("imdb")
+    missing = [part for part in PARTS if _found(root, part) is None]
+    if missing and place.download:
+        download(PUBLISHED, [f"{part}.jsonl" for part in missing], root / "imdb")
     for part in PARTS:
-        source(place.folder("imdb"), part)
+        source(root, part)
 
 
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
@@ -56,14 +63,21 @@ def source(root: Path, part: str) -> Path:
 
     Raises RequestError if neither exists.
     """
+    if found := _found(root, part):
+        return found
+    files, original = " or ".join(f"{part}{ending}" for ending in ENDINGS), root / "aclImdb" / part
+    raise RequestError(
+        f"task imdb needs {files} in {root / 'imdb'}, or the folders neg and pos in {original}; neither was found",
+        f"add `download`, or {WHERE}",
+    )
+
+
+def _found(root: Path, part: str) -> Path | None:
     for ending in ENDINGS:
         if (root / "imdb" / f"{part}{ending}").is_file():
             return root / "imdb" / f"{part}{ending}"
     original = root / "aclImdb" / part
-    if all((original / name).is_dir() for name in CLASSES):
-        return original
-    files = " or ".join(f"{part}{ending}" for ending in ENDINGS)
-    raise RequestError(f"task imdb needs {files} in {root / 'imdb'}, or the folders neg and pos in {original}; neither was found", WHERE)
+    return original if all((original / name).is_dir() for name in CLASSES) else None
 
 
 def read_reviews(path: Path) -> Texts:
@@ -87,3 +101,17 @@ def _items_of_lines(path: Path) -> list[tuple[int, str]]:
             raise RequestError(f"{path} line {number}: label {found['label']!r} must be 0 or 1, and the field text a string", WHERE)
         items.append((int(found["label"]), found["text"]))
     return items
+
+
+def file_content(rows: Any) -> bytes:
+    """Return rows of the hub as JSON lines."""
+    return "".join(json.dumps({"label": row["label"], "text": row["text"]}) + "\n" for row in rows).encode()
+
+
+PUBLISHED = PublishedTexts(
+    info=INFO,
+    files={f"{part}.jsonl": HubSplit(repository="stanfordnlp/imdb", split=part) for part in PARTS},
+    content=file_content,
+    read=read_reviews,
+    where=WHERE,
+)

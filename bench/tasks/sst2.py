@@ -1,17 +1,20 @@
 """Phrases and sentences of film reviews, negative or positive (SST-2), 2 classes.
 
 Source: Socher et al., EMNLP 2013, as split by GLUE (Wang et al., arXiv 1804.07461): 67,349 phrases for training, 872 sentences (dev) for validation.
-The test split is the treebank's own 1,821 labelled sentences, because GLUE's test file has no labels. Options: `tokenizer` (bytes or bpe),
-`vocab_size` (of bpe), `spare_ids` (for weights pre-trained by masked_token: 1).
+The test split is the treebank's own 1,821 labelled sentences, because GLUE's test file has no labels. Downloads are from the Hugging Face hub:
+train and dev from stanfordnlp/sst2, the test from SetFit/sst2, as GLUE writes brackets and slashes, in the treebank's order. Options: `tokenizer`
+(bytes or bpe), `vocab_size` (of bpe), `spare_ids` (for weights pre-trained by masked_token: 1).
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from bench.spec import RequestError
 from bench.tasks import Place, Splits
 from bench.tasks._info import Sequences, TaskChoice, TaskInfo
+from bench.tasks.readers.hub import HubSplit, PublishedTexts
 from bench.tasks.readers.text import (
     Texts,
     TextSplits,
@@ -24,9 +27,10 @@ from bench.tasks.readers.text import (
 from bench.tasks.readers.tokenise import BYTE_VOCAB_SIZE, LABELLED_OPTIONS
 
 OPTIONS = LABELLED_OPTIONS
-FILES = ("train.tsv", "dev.tsv", "test_labelled.tsv")
 HEADER = "sentence\tlabel"
 LABELS = ("0", "1")
+UNESCAPED = {"-lrb-": "(", "-rrb-": ")", r"\/": "/", r"\*": "*"}
+"""What the treebank writes, and GLUE in its place."""
 INFO = TaskInfo(
     name="sst2",
     summary="phrases of film reviews, 2 classes",
@@ -38,7 +42,9 @@ INFO = TaskInfo(
     num_validation=872,
     num_test=1821,
 )
-WHERE = "get SST-2 from GLUE (arXiv 1804.07461), and write the test of the Stanford Sentiment Treebank (Socher et al. 2013) as test_labelled.tsv"
+WHERE = (
+    "copy SST-2 of GLUE (arXiv 1804.07461) there, and the test of the Stanford Sentiment Treebank (Socher et al. 2013) as test_labelled.tsv"
+)
 
 
 def info(choice: TaskChoice) -> TaskInfo:
@@ -47,13 +53,13 @@ def info(choice: TaskChoice) -> TaskInfo:
 
 def require_data(choice: TaskChoice, place: Place) -> None:
     require_tokenizer(choice)
-    require_files("sst2", place.folder("sst2") / "sst2", FILES, WHERE)
+    require_files(PUBLISHED, place.folder("sst2") / "sst2", place)
 
 
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
     require_data(choice, place)
     folder = place.folder("sst2") / "sst2"
-    train, validation, test = (read_phrases(folder / name) for name in FILES)
+    train, validation, test = (read_phrases(folder / name) for name in PUBLISHED.files)
     read = TextSplits(train=train, validation=validation, test=test)
     return published_splits(INFO, read, folder, choice, num_tokens=num_tokens)
 
@@ -75,3 +81,32 @@ def read_phrases(path: Path) -> Texts:
         texts.append(text)
         labels.append(LABELS.index(label))
     return Texts(texts=texts, labels=labels)
+
+
+def file_content(rows: Any) -> bytes:
+    """Return rows of the hub as a file with the GLUE header.
+
+    Each phrase ends in one space, as in GLUE.
+    """
+    phrases = rows["sentence" if "sentence" in rows.column_names else "text"]
+    lines = (f"{_as_in_glue(phrase)} \t{label}" for phrase, label in zip(phrases, rows["label"], strict=True))
+    return "".join(f"{line}\n" for line in (HEADER, *lines)).encode()
+
+
+def _as_in_glue(phrase: str) -> str:
+    for escaped, plain in UNESCAPED.items():
+        phrase = phrase.replace(escaped, plain)
+    return phrase.strip()
+
+
+PUBLISHED = PublishedTexts(
+    info=INFO,
+    files={
+        "train.tsv": HubSplit(repository="stanfordnlp/sst2", split="train"),
+        "dev.tsv": HubSplit(repository="stanfordnlp/sst2", split="validation"),
+        "test_labelled.tsv": HubSplit(repository="SetFit/sst2", split="test"),
+    },
+    content=file_content,
+    read=read_phrases,
+    where=WHERE,
+)

@@ -1,17 +1,19 @@
 """5,952 short questions, classified by expected answer (TREC), 6 classes.
 
 Source: Li and Roth, Learning Question Classifiers, COLING 2002: 5,452 questions for training and the 500 of TREC 10 for testing. The coarse class
-precedes the colon, as in `HUM:ind Who was Galileo ?`. The files are Latin-1. Options: `tokenizer` (bytes or bpe), `vocab_size` (of bpe),
-`spare_ids` (for weights pre-trained by masked_token: 1).
+precedes the colon, as in `HUM:ind Who was Galileo ?`. The files are Latin-1; downloads are from CogComp/trec on the
+Hugging Face hub. Options: `tokenizer` (bytes or bpe), `vocab_size` (of bpe), `spare_ids` (for weights pre-trained by masked_token: 1).
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from bench.spec import RequestError
 from bench.tasks import Place, Splits
 from bench.tasks._info import Sequences, TaskChoice, TaskInfo
+from bench.tasks.readers.hub import CONVERTED, HubSplit, PublishedTexts
 from bench.tasks.readers.text import Texts, TextSplits, info_with_tokens, published_splits, require_files, require_tokenizer
 from bench.tasks.readers.tokenise import BYTE_VOCAB_SIZE, LABELLED_OPTIONS
 
@@ -29,7 +31,9 @@ INFO = TaskInfo(
     num_train=5452,
     num_test=500,
 )
-WHERE = "get the question classification data of Li and Roth (COLING 2002) from the Cognitive Computation Group, University of Illinois"
+WHERE = (
+    "copy the question classification data of Li and Roth (COLING 2002) there, from the Cognitive Computation Group, University of Illinois"
+)
 
 
 def info(choice: TaskChoice) -> TaskInfo:
@@ -38,7 +42,7 @@ def info(choice: TaskChoice) -> TaskInfo:
 
 def require_data(choice: TaskChoice, place: Place) -> None:
     require_tokenizer(choice)
-    require_files("trec", folder(place), (TRAIN_FILE, TEST_FILE), WHERE)
+    require_files(PUBLISHED, folder(place), place)
 
 
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
@@ -67,3 +71,25 @@ def read_questions(path: Path) -> Texts:
         texts.append(text)
         labels.append(CLASSES.index(coarse))
     return Texts(texts=texts, labels=labels)
+
+
+def file_content(rows: Any) -> bytes:
+    """Return rows of the hub as the published file, byte for byte.
+
+    The hub has a space in place of the only byte that is not ASCII.
+    """
+    name_of = rows.features["fine_label"].int2str
+    lines = "".join(f"{name_of(row['fine_label'])} {row['text']}\n" for row in rows)
+    return lines.replace("sister city", "sister\xf0city").encode("latin-1")
+
+
+PUBLISHED = PublishedTexts(
+    info=INFO,
+    files={
+        TRAIN_FILE: HubSplit(repository="CogComp/trec", split="train", revision=CONVERTED),
+        TEST_FILE: HubSplit(repository="CogComp/trec", split="test", revision=CONVERTED),
+    },
+    content=file_content,
+    read=read_questions,
+    where=WHERE,
+)

@@ -43,6 +43,7 @@ def test_absent_data_are_refused_naming_the_folder(tmp_path: Path, monkeypatch: 
     with pytest.raises(RequestError, match=f"train_5500.label and TREC_10.label in {tmp_path / 'trec6'}") as refused:
         require_data("trec")
     assert "Li and Roth" in refused.value.hint
+    assert "--download" in refused.value.hint
     monkeypatch.delenv(DATA_VARIABLE)
     with pytest.raises(RequestError, match="needs a folder with data sets"):
         require_data("trec")
