@@ -2,8 +2,8 @@
 
 Source: Socher et al., EMNLP 2013, as split by GLUE (Wang et al., arXiv 1804.07461): 67,349 phrases for training, 872 sentences (dev) for validation.
 The test split is the treebank's own 1,821 labelled sentences, because GLUE's test file has no labels. Downloads are from the Hugging Face hub:
-train and dev from stanfordnlp/sst2, the test from SetFit/sst2, as GLUE writes brackets and slashes, in the treebank's order. Options: `tokenizer`
-(bytes or bpe), `vocab_size` (of bpe), `spare_ids` (for weights pre-trained by masked_token: 1).
+train and dev from stanfordnlp/sst2; the test from SetFit/sst2, in the treebank's order, with brackets and slashes as GLUE writes them. Options:
+`tokenizer` (bytes or bpe), `vocab_size` (of bpe), `spare_ids` (for weights pre-trained by masked_token: 1).
 """
 
 from __future__ import annotations
