@@ -35,14 +35,19 @@ FORWARD = "    def forward(self, tokens: Tensor, valid: Tensor | None = None) ->
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     """What would be measured; every name is a revision."""
+    monkeypatch.setattr(code_diff, "find_revision", lambda name, *_, **__: Revision(name=name, commit=name.ljust(40, "a")))
+    monkeypatch.setattr(code_diff, "checked_out", lambda *_, **__: contextlib.nullcontext())
+    return stops(monkeypatch)
+
+
+def stops(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    """What would be measured."""
     found: list[Plan] = []
 
     def carry_out(plan: Plan, *_: object) -> Measured:
         found.append(plan)
         raise Stopped(Path("results/x"))
 
-    monkeypatch.setattr(code_diff, "find_revision", lambda name: Revision(name=name, commit=name.ljust(40, "a")))
-    monkeypatch.setattr(code_diff, "checked_out", lambda _: contextlib.nullcontext())
     monkeypatch.setattr(code_diff, "carry_out", carry_out)
     return found
 
@@ -112,6 +117,64 @@ def test_a_verdict_needs_rounds_for_an_interval(num: int, factor: float, verdict
     assert ratio is not None
     assert code_diff._verdict(ratio, 0.015) == verdict
     assert (code_diff._ratio_json(ratio)["high"] is None) is (num < 6)
+
+
+MINE = """from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, patch_dim, num_classes, width):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(patch_dim, width), nn.Linear(width, num_classes))
+
+    def forward(self, patches):
+        return self.layers(patches).mean(1)
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's repository, the current folder: `old` without the model, `base` with it, and one layer more in the working tree."""
+    folder = tmp_path / "mine"
+    git(tmp_path, "init", "--quiet", str(folder))
+    for name, file in {"old": "README", "base": "mine.py"}.items():
+        (folder / file).write_text(MINE)
+        commit(folder, name)
+        git(folder, "tag", name)
+    (folder / "mine.py").write_text(MINE.replace("nn.Linear(width,", "nn.Linear(width, width), nn.Linear(width,"))
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_a_users_file_is_taken_as_it_is_in_each_revision_of_its_repository(
+    mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = stops(monkeypatch)
+    assert answered(capsys, "--code", "base", ".", "--", "--models", "mine.py:Net", *VIT[2:])[0] == 130
+    first, second = (planned.cell for planned in found[0].cells)
+    assert first.model.digest != second.model.digest
+    assert (first.model.shape, first.workload) == (second.model.shape, second.workload)
+    assert found[0].parts[0].name.startswith("mine.py:Net n=17")
+    assert git(mine, "worktree", "list", "--porcelain").count("worktree ") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("base", ".", "--", "--models", "mine.py:Net,vit"), "leave vit out"),
+        (("old", ".", "--", "--models", "mine.py:Net"), "revision old has no mine.py"),
+        (("base", ".", "--", "--models", "mine.py:Net", "--params", "100k"), "have other sizes"),
+        (("base", ".", "--", "--models", "mine.py:Nett", "--width", "16"), "at base: "),
+    ],
+)
+def test_files_that_two_revisions_do_not_share_are_refused(
+    words: tuple[str, ...], says: str, mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = stops(monkeypatch)
+    code, err = answered(capsys, "--code", *words, "--seq", "17", "--depth", "1", "--batch", "1", "--quick")
+    assert (code, found) == (2, [])
+    assert says in err
+    assert len(err.splitlines()) <= 2
+    assert git(mine, "worktree", "list", "--porcelain").count("worktree ") == 1
 
 
 def test_three_runs_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

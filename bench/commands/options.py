@@ -87,7 +87,9 @@ class Options:
     x: tuple[str, ...] = flag((), X_HELP, "LIST", entries)
     y: str = flag("", "Quality: accuracy (default) or score.", "QUALITY")
     fail_if: str | None = flag(None, FAIL_IF_HELP, "BOUND")
-    code: bool = switch("Time two revisions of this repository in turn (. is the working tree).")
+    code: bool = switch(
+        "Time two revisions in turn (. is the working tree), of the repository with the FILE.py of --models, else of this program."
+    )
     calibrate: bool = switch("Measure the best rates that this device reaches now.")
     out: Path | None = flag(None, OUT_HELP, "PATH", named_path, OUTPUT)
     json: bool = switch("Print one JSON document on stdout.", OUTPUT)

@@ -1,4 +1,4 @@
-"""Resolve revisions of this repository and check them out side by side.
+"""Resolve revisions of this repository, or of a user's, and check them out side by side.
 
 Checkouts are temporary git worktrees. Imports no torch.
 """
@@ -55,10 +55,23 @@ def tree_of(code: str) -> Path:
     return _TREES[code]
 
 
-def find_revision(name: str, repository: Path = OWN_FOLDER) -> Revision:
+def repository_of(file: Path) -> Path:
+    """Return the git checkout that holds a file. Raises RequestError if none does."""
+    found = next((folder for folder in file.resolve().parents if (folder / ".git").exists()), None)
+    if found is None:
+        raise RequestError(f"{file} is in no git checkout, so its revisions cannot be compared", "name a file of a git repository")
+    return found
+
+
+def find_revision(
+    name: str, repository: Path = OWN_FOLDER, *, packages: Sequence[str] = PACKAGES, needed: Sequence[str] = (PROTOCOL,)
+) -> Revision:
     """Resolve a revision; `.` is the working tree.
 
-    Raises RequestError if the repository is not a git checkout, the revision is unknown, or it lacks PROTOCOL.
+    `packages`: folders that are measured; all of the repository if empty.
+    `needed`: files without which a commit cannot be measured.
+
+    Raises RequestError if the repository is not a git checkout, the revision is unknown, or it lacks a needed file.
     """
     if not (repository / ".git").exists():
         raise RequestError(
@@ -67,28 +80,36 @@ def find_revision(name: str, repository: Path = OWN_FOLDER) -> Revision:
     in_tree = name == WORKING_TREE
     commit = _git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{'HEAD' if in_tree else name}^{{commit}}")
     if not commit:
-        raise RequestError(f"{name!r} is not a revision of {repository}", "give a commit, branch or tag, or . for the working tree")
+        is_shallow = _git(repository, "rev-parse", "--is-shallow-repository") == "true"
+        advice = (
+            "the clone is shallow; try: git fetch --unshallow" if is_shallow else "give a commit, branch or tag, or . for the working tree"
+        )
+        raise RequestError(f"{name!r} is not a revision of {repository}", advice)
     if in_tree:
-        return Revision(name=name, commit=commit, dirty=bool(_git(repository, "status", "--porcelain", "--", *PACKAGES)))
-    if _git(repository, "cat-file", "-e", f"{commit}:{PROTOCOL}") is None:
-        raise RequestError(f"revision {name} has no {PROTOCOL}, which is needed to measure it", _hint_of_first_measurable(repository))
+        return Revision(name=name, commit=commit, dirty=bool(_git(repository, "status", "--porcelain", "--", *packages)))
+    for file in needed:
+        if _git(repository, "cat-file", "-e", f"{commit}:{file}") is None:
+            raise RequestError(f"revision {name} has no {file}, which is needed to measure it", _hint_of_first_measurable(repository, file))
     return Revision(name=name, commit=commit)
 
 
 @contextlib.contextmanager
-def checked_out(revisions: Sequence[Revision], repository: Path = OWN_FOLDER) -> Iterator[None]:
+def checked_out(revisions: Sequence[Revision], repository: Path = OWN_FOLDER, *, packages: Sequence[str] = PACKAGES) -> Iterator[None]:
     """Keep a folder with the code of each revision, which `tree_of` returns.
 
-    The working tree is copied, so that edits during the measurement have no effect. Raises RequestError if git cannot check one out.
+    `packages`: folders of the working tree that are copied, so that edits during the measurement have no effect; if empty, it is used as it is.
+
+    Raises RequestError if git cannot check one out.
     """
     with contextlib.ExitStack() as stack:
         stack.callback(_git, repository, "worktree", "prune")
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gmlp-bench-code-", ignore_cleanup_errors=True)))
         stack.callback(_TREES.clear)
         for place, revision in enumerate(revisions):
-            tree = _TREES[revision.short] = folder / str(place)
+            in_place = revision.name == WORKING_TREE and not packages
+            tree = _TREES[revision.short] = repository if in_place else folder / str(place)
             if revision.name == WORKING_TREE:
-                for package in PACKAGES:
+                for package in packages:
                     shutil.copytree(repository / package, tree / package, ignore=shutil.ignore_patterns("__pycache__"))
                 continue
             stack.callback(_git, repository, "worktree", "remove", "--force", str(tree))
@@ -98,8 +119,8 @@ def checked_out(revisions: Sequence[Revision], repository: Path = OWN_FOLDER) ->
         yield
 
 
-def _hint_of_first_measurable(repository: Path) -> str:
-    added = (_git(repository, "log", "--diff-filter=A", "--reverse", f"--abbrev={SHORT}", "--format=%h", "--", PROTOCOL) or "").split()
+def _hint_of_first_measurable(repository: Path, file: str) -> str:
+    added = (_git(repository, "log", "--diff-filter=A", "--reverse", f"--abbrev={SHORT}", "--format=%h", "--", file) or "").split()
     return f"the first revision that can be measured is {added[0]}" if added else "no revision before the working tree can be measured"
 
 

@@ -26,7 +26,8 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").r
 WITH_COMMANDS = 8
 """At least so many pages show commands; fewer means that they are no longer found."""
 BLOCK_LINE = re.compile(r"^ {4}(?=\S)(.*)$", re.MULTILINE)
-PLACEHOLDERS = {"DIR": str(ROOT), "vit,my_mixer.py:mean_mixer": f"vit,{ROOT / 'tests' / 'peers' / 'made_models.py'}:averaging"}
+OWN = f"{ROOT / 'tests' / 'peers' / 'made_models.py'}:averaging"
+PLACEHOLDERS = {"DIR": str(ROOT), "vit,my_mixer.py:mean_mixer": f"vit,{OWN}", "mine.py:Net": OWN}
 """Values that must exist when the command line reads them."""
 
 

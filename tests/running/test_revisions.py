@@ -127,3 +127,10 @@ def test_hooks_neither_run_nor_lead_elsewhere(repository: Path, monkeypatch: pyt
         assert (tree / PROTOCOL).read_text() == "1"
         assert not (tree / "hooked").exists()
     assert is_clean(repository)
+
+
+def test_a_base_that_a_shallow_clone_lacks_is_said_to_be_fetched(repository: Path, tmp_path: Path) -> None:
+    git(tmp_path, "clone", "--quiet", "--depth", "1", repository.as_uri(), str(tmp_path / "shallow"))
+    with pytest.raises(RequestError, match="HEAD\\^1") as caught:
+        find_revision("HEAD^1", tmp_path / "shallow")
+    assert "git fetch --unshallow" in caught.value.hint
