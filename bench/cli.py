@@ -278,13 +278,14 @@ def site(options: Options, folder: Folder = RESULTS) -> None:
     """Write a static site: all runs, an explorer over their rows, the reports and the manual.
 
     Its folder is site/ by default; an earlier site there is replaced. It opens from a file, without a network. The reports are those of reports/
-    beside the folder of the runs.
+    beside the folder of the runs. Runs of several people lie in a folder of each (FOLDER/NAME/RUN). What bench check does not pass is marked.
     """
+    from bench.planning.check import check_stored
     from bench.report import manual
     from bench.report.site import num_bytes, write_site
 
     out = options.out or Path("site")
-    page = write_site(folder, out, manual.REPOSITORY)
+    page = write_site(folder, out, manual.REPOSITORY, check_stored)
     if not manual.is_in(manual.REPOSITORY):
         console.say("no manual and no reports in the site: README.md, CONTRIBUTING.md and docs/ are not beside the program")
     console.say(f"site: {page} ({num_bytes(out) / 1e6:.2f} MB)")
@@ -387,9 +388,9 @@ def check(options: Options, run: Annotated[Path, argument("Folder of a run, such
     from bench.reading.store import read_run
 
     stored = read_run(run)
-    from bench.planning.check import check_plan  # imports torch
+    from bench.planning.check import check_stored  # imports torch
 
-    check_plan(stored.plan, str(run), is_own_run=True, with_outside=False)
+    check_stored(stored.plan, str(run))
     found = concerns_of(stored)
     verdicts = trusted(found, stored.plan.metrics)
     is_serious = any(f.serious for f in found)

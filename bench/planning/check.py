@@ -86,6 +86,11 @@ def check_plan(plan: Plan, source: str, *, is_own_run: bool = False, with_outsid
         raise RequestError(f"{source} cannot be run: {error}", "write a new one with: bench plan ... --out FILE") from error
 
 
+def check_stored(plan: Plan, source: str) -> None:
+    """Raise RequestError if this program would not measure the plan of a stored run. Runs none of its models' own code."""
+    check_plan(plan, source, is_own_run=True, with_outside=False)
+
+
 def _require_allowed_factory(model: ModelSpec, source: str, is_own_run: bool) -> None:
     """Raise RequestError if a plan file must not build this model.
 

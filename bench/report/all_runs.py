@@ -14,6 +14,7 @@ from bench.needs import depends_on_host, trains
 from bench.reading.merge import SAME_SETTINGS
 from bench.report.explorer import explorer_data
 from bench.report.result_index import Entry, machine_text
+from bench.report.sections.wording import join_names
 from bench.serialize import canonical_json
 
 
@@ -36,16 +37,18 @@ def rows_of_all(runs: Sequence[tuple[Entry, Study]]) -> pandas.DataFrame:
     Added columns:
     `run`: the run's name.
     `host`: the machine; times of two machines are not comparable.
-    `timed_by`: the first run of like host, software and timed code; `trained_by`: that of like training code and recipe. Rows that differ in it form
-    no series; it is empty for runs without times or trainings.
+    `timed_by`: the first run of one person, of like host, software and timed code; `trained_by`: that of like training code and recipe. Rows that
+    differ in it form no series; it is empty for runs without times or trainings.
+    `doubts`: what `bench check` doubts, such as times; empty if it passes.
     """
     studies = [known for _, known in runs]
     names = [entry.name for entry, _ in runs]
     columns: dict[str, Sequence[Any]] = {
         "run": names,
         "host": _numbered([_host_text(known) for known in studies], [machine(known.environment) for known in studies]),
-        "timed_by": _first_alike([_timing(known) for known in studies], "timed", names),
+        "timed_by": _first_alike([_timing(entry, known) for entry, known in runs], "timed", names),
         "trained_by": _first_alike([_training(known) for known in studies], "trained", names),
+        "doubts": [join_names(list(dict.fromkeys(about for doubt in entry.doubts for about in doubt.about))) for entry, _ in runs],
     }
     frames = [known.frame.assign(**{name: values[i] for name, values in columns.items()}) for i, known in enumerate(studies)]
     return prepare(pandas.concat(frames, ignore_index=True))
@@ -69,9 +72,9 @@ def _host_text(known: Study) -> str:
     return machine_text(known.environment) or "host unknown"
 
 
-def _timing(known: Study) -> tuple[Any, ...]:
+def _timing(entry: Entry, known: Study) -> tuple[Any, ...]:
     timed = depends_on_host(known.plan) or trains(known.plan)  # trainings have their time
-    return (identity(known.environment), known.plan.settings.quick) if timed else ()
+    return (identity(known.environment), known.plan.settings.quick, entry.by) if timed else ()
 
 
 def _training(known: Study) -> tuple[Any, ...]:

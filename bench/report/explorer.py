@@ -77,13 +77,15 @@ WORK = ("label", "match", "phase", "engine", "dtype", "batching", "device", "tas
 APART = {"timed_by": TIMES, "trained_by": SCORES}
 """Columns of several runs that tell series apart in some quantities only."""
 PEERS = "python:bench.peers."
+NOTED = ("status", "latency_stable", "doubts")
+"""Columns that a point's note tells."""
 
 
 def explorer_data(frame: pandas.DataFrame) -> dict[str, Any] | None:
     """Return the explorer's data, ready for JSON; None without a plot.
 
-    A plot needs two rows and a measured quantity. The frame of several runs (`bench/report/all_runs.py`) has the columns `run`, `host`
-    and those of APART: no line joins rows that differ in one of them, and times of several hosts are never shown together.
+    A plot needs two rows and a measured quantity. The frame of several runs (`bench/report/all_runs.py`) has the columns `run`, `host`,
+    `doubts` and those of APART: no line joins rows that differ in one of them, and times of several hosts are never shown together.
     """
     quantities = [
         _quantity(frame, name, label) for name, label in (SIZES | MEASURES).items() if name in frame and frame[name].notna().any()
@@ -95,7 +97,7 @@ def explorer_data(frame: pandas.DataFrame) -> dict[str, Any] | None:
         "quantities": quantities,
         "dimensions": [_dimension(frame, name, DIMENSIONS[name]) for name in varying(frame, tuple(n for n in DIMENSIONS if n in frame))],
         "parts": _parts(frame),
-        "notes": [_note(row) for row in frame[["status", "latency_stable"]].to_dict("records")],
+        "notes": [_note(row) for row in frame[[name for name in NOTED if name in frame]].to_dict("records")],
         "colors": {_model(label): style.color for label, style in series_styles([*frame["label"], *frame["model"]]).items()},
         "palette": SPARE_COLORS,
         "x": (*varying(frame, ("seq_len", "batch_size", "params")), "seq_len")[0],
@@ -164,4 +166,5 @@ def _text(name: str, value: Any) -> str:
 
 def _note(row: dict[str, Any]) -> str:
     unstable = ["latency unstable"] if row["latency_stable"] is False else []
-    return ", ".join([*unstable, *([str(row["status"])] if row["status"] != MEASURED else [])])
+    doubted = [f"bench check doubts {row['doubts']}"] if row.get("doubts") else []
+    return ", ".join([*unstable, *([str(row["status"])] if row["status"] != MEASURED else []), *doubted])

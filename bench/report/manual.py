@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -93,18 +93,18 @@ def is_in(repository: Path) -> bool:
     return all((repository / page).is_file() for page in (README, CONTRIBUTING, HOME))
 
 
-def read(repository: Path, home: Path, runs: Mapping[str, str], reports: Iterable[str]) -> Manual:
+def read(repository: Path, home: Path, runs: Mapping[str, str], reports: Mapping[str, Path]) -> Manual:
     """Read the manual of a repository, and reports.
 
     `home`: holds the folder reports/.
     `runs`: the address in the site of every run, which links to its folder lead to.
-    `reports`: names of the reports that are pages.
+    `reports`: the folders of the reports that are pages, by name.
 
     A link to what the site does not hold becomes plain text, such as one into tests/, and so does a picture. Raises RequestError for a link to a
     missing page or file of docs/, or to a missing heading of any page.
     """
-    folders = [(repository, "docs"), *((home, f"reports/{name}") for name in dict.fromkeys(reports))]
-    below = {path.relative_to(base).as_posix(): path for base, folder in folders for path in sorted((base / folder).rglob("*.md"))}
+    folders = {DOCS: repository / DOCS, **{f"{REPORTS}{name}/": folder for name, folder in reports.items()}}
+    below = {f"{at}{path.relative_to(folder).as_posix()}": path for at, folder in folders.items() for path in sorted(folder.rglob("*.md"))}
     paths = {README: repository / README, CONTRIBUTING: repository / CONTRIBUTING, **below}
     pages = {source: _parsed(path.read_text(encoding="utf-8")) for source, path in paths.items()}
     known = {f"results/{run}": place for run, place in runs.items()} | {RESULTS_PAGE: INDEX} | {source: address(source) for source in pages}
@@ -113,7 +113,8 @@ def read(repository: Path, home: Path, runs: Mapping[str, str], reports: Iterabl
         for token, key in _links(page.tokens):
             link = str(token.attrs.pop(key))
             place, anchor = _place(link, source)
-            path = (home if place.startswith(REPORTS) else repository) / place
+            at = next((at for at in folders if place.startswith(at)), "")
+            path = folders[at] / place.removeprefix(at) if at else (home if place.startswith(REPORTS) else repository) / place
             found = known.get(place) or known.get("/".join(place.split("/")[:2]))
             is_dead = not found and place.startswith(DOCS) and not path.exists()
             if is_dead or (anchor and place in pages and anchor not in pages[place].anchors):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import posixpath
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from bench.files import write_text_below, writing
@@ -13,8 +14,8 @@ from bench.report import manual
 from bench.report.all_runs import explorer_of
 from bench.report.html import packed, source, template
 from bench.report.manual import INDEX, Manual
-from bench.report.result_index import Entry, entries_of
-from bench.spec import RequestError
+from bench.report.result_index import Entry, doubt, entries_of
+from bench.spec import Plan, RequestError
 
 EXPLORER, STYLE, SEARCH, SEARCH_INDEX = "explorer.html", "style.css", "search.js", "search-index.js"
 MARK = 'name="generator" content="bench site"'
@@ -22,22 +23,24 @@ MARK = 'name="generator" content="bench site"'
 PLACES = {INDEX: "Runs", EXPLORER: "Explorer"}
 
 
-def write_site(results: Path, out: Path, repository: Path) -> Path:
+def write_site(results: Path, out: Path, repository: Path, check: Callable[[Plan, str], None] | None = None) -> Path:
     """Write the site of all runs into a folder; return its index.
 
     `repository`: holds README.md, CONTRIBUTING.md and docs/; without them the site has no manual and no reports. Reports are those beside the
-    folder of the runs.
+    folder of the runs, else those in the runs' own folders.
+    `check`: raises RequestError for a plan, of a run with this name, that this program would not measure.
 
     A site that the folder holds is replaced, but for files whose names begin with a dot. Raises RequestError if the folder holds anything else or
     cannot be written, if the runs cannot be read, or if a page has a dead link.
     """
     _require_own(out)
-    runs = list(entries_of(results))
+    runs = [(_checked(entry, known.plan, check) if known and check else entry, known) for entry, known in entries_of(results)]
     entries, explored = [entry for entry, _ in runs], [(entry, known) for entry, known in runs if known]
     found = Manual(pages={}, files={}, entries={})
     if manual.is_in(repository):
         addresses = {entry.name: f"{INDEX}#{entry.name}" for entry in entries}
-        found = manual.read(repository, results.resolve().parent, addresses, [entry.report for entry in entries])
+        home = results.resolve().parent
+        found = manual.read(repository, home, addresses, {entry.report: _report(entry, results, home) for entry in entries})
     places = {**PLACES, **(manual.PLACES if found.pages else {})}
     data = explorer_of(explored)
     pages = {
@@ -46,7 +49,7 @@ def write_site(results: Path, out: Path, repository: Path) -> Path:
         STYLE: source("page.css") + source("site.css"),
         SEARCH: source("search.js") + source("unpack.js"),
         SEARCH_INDEX: f'const PARTS = "{packed([*_parts_of_manual(found), *_parts_of_runs(entries)])}";\n',
-        **_manual_pages(found, places),
+        **_manual_pages(found, places, entries),
     }
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -61,13 +64,26 @@ def write_site(results: Path, out: Path, repository: Path) -> Path:
     return out / INDEX
 
 
+def _checked(entry: Entry, plan: Plan, check: Callable[[Plan, str], None]) -> Entry:
+    try:
+        check(plan, entry.name)
+    except RequestError as error:
+        return replace(entry, doubts=(doubt(error), *entry.doubts))
+    return entry
+
+
+def _report(entry: Entry, results: Path, home: Path) -> Path:
+    beside = home / manual.REPORTS / entry.report
+    return beside if beside.is_dir() else results / entry.name / "report"
+
+
 def num_bytes(site: Path) -> int:
     """Return the size of all files of a site."""
     return sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
 
 
 def _index(entries: Sequence[Entry], found: Manual, explored: Collection[str], places: Mapping[str, str]) -> str:
-    newest = sorted(entries, key=lambda entry: entry.name, reverse=True)
+    newest = sorted(entries, key=lambda entry: (entry.date, entry.name), reverse=True)
     reports = {entry.name: manual.address(f"reports/{entry.report}/report.md") for entry in newest}
     return template("site/index.html").render(
         entries=newest,
@@ -80,11 +96,20 @@ def _index(entries: Sequence[Entry], found: Manual, explored: Collection[str], p
     )
 
 
-def _manual_pages(found: Manual, places: Mapping[str, str]) -> dict[str, str]:
+def _manual_pages(found: Manual, places: Mapping[str, str], entries: Sequence[Entry]) -> dict[str, str]:
     frame = template("site/manual.html")
+    doubted: dict[str, list[Entry]] = {}
+    for entry in entries:
+        if entry.doubts:
+            doubted.setdefault(manual.address(f"reports/{entry.report}/report.md"), []).append(entry)
     return {
         place: frame.render(
-            page=page, entries=found.entries, base_url=posixpath.relpath(".", posixpath.dirname(place) or "."), places=places, here=place
+            page=page,
+            doubted=doubted.get(place, ()),
+            entries=found.entries,
+            base_url=posixpath.relpath(".", posixpath.dirname(place) or "."),
+            places=places,
+            here=place,
         )
         for place, page in found.pages.items()
     }

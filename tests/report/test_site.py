@@ -15,6 +15,7 @@ import pytest
 
 from bench import cli
 from bench.analysis.study import Study
+from bench.reading.store import RECORDS
 from bench.report import manual
 from bench.report.all_runs import explorer_of, rows_of_all
 from bench.report.explorer import TIMES
@@ -22,8 +23,9 @@ from bench.report.html import safe_json
 from bench.report.manual import INDEX
 from bench.report.result_index import Entry, entries_of
 from bench.report.site import EXPLORER, MARK, SEARCH, SEARCH_INDEX, STYLE, write_site
-from bench.spec import RequestError
-from tests.planted_site import NEW, OLD, OTHER, build, dead_links, plant, plant_pages
+from bench.spec import Plan, RequestError
+from tests.planted_runs import planned, stored
+from tests.planted_site import METRICS, NEW, OLD, OTHER, build, dead_links, plant, plant_pages
 
 Runs = list[tuple[Entry, Study]]
 
@@ -220,6 +222,59 @@ def test_an_installed_manual_stands_beside_the_users_runs_and_reports(tmp_path: 
     assert (site / "reports" / OTHER / "figures" / "mine.svg").is_file()
     assert f'<a href="../../{INDEX}#{OTHER}">facts</a>' in (site / "reports" / OTHER / "report.html").read_text()
     assert (site / INDEX).read_text().count("> report</a>") == 1
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of two people of one host and code; bob's machine was busy, carol's records are torn and ann's plan is none of this program."""
+    folder = plant_pages(tmp_path_factory.mktemp("shared"))
+    for seed, (person, facts) in enumerate({"ann": {}, "bob": {"busy_cores": 2.0}, "carol": {}}.items()):
+        stored(folder / "results" / person / NEW, planned(seq="17,65", metrics=METRICS), seed, **facts)
+    page = folder / "results" / "bob" / NEW / "report" / "report.md"
+    page.parent.mkdir()
+    page.write_text("# Of bob\n\n![](figures/x.svg)\n")
+    (page.parent / "figures").mkdir()
+    (page.parent / "figures" / "x.svg").write_text("")
+    (folder / "results" / "carol" / NEW / RECORDS).write_text("torn\n")
+    return folder
+
+
+def refuse_anns(_: Plan, name: str) -> None:
+    if name.startswith("ann/"):
+        raise RequestError(f"{name} cannot be run: its cost differs", "write a new one")
+
+
+def test_runs_of_several_people_say_whose_they_are_and_what_bench_check_does_not_pass(shared: Path) -> None:
+    found = {entry.name: entry for entry, _ in entries_of(shared / "results")}
+    assert [(name, entry.by, entry.date) for name, entry in found.items()] == [
+        (f"{person}/{NEW}", person, "2026-01-02") for person in ("ann", "bob", "carol")
+    ]
+    site = write_site(shared / "results", shared / "site", shared, refuse_anns).parent
+    assert dead_links(site) == []
+    rows = {row.partition('"')[0]: row for row in (site / INDEX).read_text().split('<tr id="')[1:]}
+    assert all(f"<td>{person}</td>" in rows[f"{person}/{NEW}"] for person in ("ann", "bob", "carol"))
+    reasons = {"ann": "all: ann/", "bob": "times: other work took 2 of 2 cores", "carol": "all: "}
+    assert all("fails bench check" in row for row in rows.values())
+    assert all(text in rows[f"{person}/{NEW}"] for person, text in reasons.items())
+    assert "cannot be read" in rows[f"carol/{NEW}"]
+    page = (site / "reports" / "bob" / NEW / "report.html").read_text()
+    assert f"bench check does not pass bob/{NEW}: other work took 2 of 2 cores" in page
+    assert (site / "reports" / "bob" / NEW / "figures" / "x.svg").is_file()
+
+
+def test_a_run_that_bench_check_passes_has_no_mark_and_one_person_no_column(site: Path) -> None:
+    text = (site / INDEX).read_text()
+    assert "fails bench check" not in text
+    assert "by</th>" not in text
+    assert "does not pass" not in (site / "reports" / NEW / "report.html").read_text()
+
+
+def test_times_of_two_people_are_never_joined_and_doubted_ones_are_marked(shared: Path) -> None:
+    runs = [(entry, known) for entry, known in entries_of(shared / "results") if known]
+    rows = rows_of_all(runs)
+    assert dict(zip(rows["run"], rows["timed_by"], strict=True)) == {f"{who}/{NEW}": f"timed as in {who}/{NEW}" for who in ("ann", "bob")}
+    assert set(rows["host"]) == {"zen 4, 2 cores"}
+    assert set(data_of(runs)["notes"]) == {"", "bench check doubts times"}
 
 
 def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
