@@ -28,6 +28,8 @@ TEXT_COLUMNS = (
         "sizing",
         "flops_counted_by",
         "memory_source",
+        "energy_source",
+        "energy_reason",
         "ratio_to",
         "score_name",
         "attention_effective",

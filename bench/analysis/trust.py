@@ -126,7 +126,7 @@ def concerns(
         *(_control(control) if "latency" in metrics else ()),
         *_unstable(rows, takes_turns=takes_turns),
         *_incomplete(rows),
-        *_competition(environments),
+        *_competition(environments, rows),
         *_inline(environment, metrics),
         *_preempted(timed),
         *_page_faults(rows),
@@ -194,8 +194,9 @@ def _incomplete(rows: pd.DataFrame) -> Iterator[Concern]:
         )
 
 
-def _competition(environments: Sequence[Mapping[str, Any]]) -> Iterator[Concern]:
-    """Report other work; it is less serious if most of the merged runs had none."""
+def _competition(environments: Sequence[Mapping[str, Any]], rows: pd.DataFrame) -> Iterator[Concern]:
+    """Report other work; it is less serious if most of the merged runs had none. A CPU's counter of energy counts it too."""
+    about = (TIMES, "energy") if "energy_source" in rows and rows["energy_source"].isin(("rapl", "apple")).any() else (TIMES,)
     busy = [facts for facts in environments if facts.get("num_cores") and (facts.get("busy_cores") or 0.0) > MAX_BUSY_CORES]
     if busy:
         most = max(busy, key=lambda facts: float(facts["busy_cores"]))
@@ -204,6 +205,7 @@ def _competition(environments: Sequence[Mapping[str, Any]]) -> Iterator[Concern]
             text=f"other work took {most['busy_cores']:g} of {numbers.counted(most['num_cores'], 'core')} when {runs} began",
             advice="it competed with the run; measure again on an idle machine",
             serious=2 * len(busy) >= len(environments),
+            about=about,
         )
     known = [(facts.get("load_at_end") or 0.0, facts["threads"]) for facts in environments if facts.get("threads")]
     if crowded := [(load, own) for load, own in known if load > own + MAX_LOAD_OF_OTHERS]:
@@ -212,6 +214,7 @@ def _competition(environments: Sequence[Mapping[str, Any]]) -> Iterator[Concern]
             text=f"{load:g} processes wanted a processor in the run's last minute; the run itself needs {own}",
             advice="other work may have competed with it; check how many timed jobs waited for the processor",
             serious=False,
+            about=about,
         )
 
 

@@ -1,9 +1,11 @@
-"""Energy of one step, from the GPU's own counter.
+"""Energy of one step, from the counter of the GPU or of the CPU.
 
-    energy_j        joules that the whole GPU took per step, idle power included. Median over rounds. None without a counter, with the reason in
-                    `energy_reason`
+    energy_j        joules per step, idle power and other work on the device included. Median over rounds. None without a readable counter
     energy_low_j    with `energy_high_j`, the 95 % interval over rounds
     power_w         mean power over the window, median over rounds
+    energy_source   what was counted: `nvml`, the whole GPU; `rapl`, all CPU packages of the machine, and their DRAM where it has a counter;
+                    `apple`, all CPU cores of the chip, and DRAM
+    energy_reason   why there is no energy
 
 NVML's counter of total energy refreshes every 20 to 100 ms, so a window of seconds is wrong by at most one refresh at either end. Steps are enqueued
 in batches between two synchronisations, so that waiting for the host does not count.
@@ -12,23 +14,28 @@ in batches between two synchronisations, so that waiting for the host does not c
 from __future__ import annotations
 
 import contextlib
+import functools
+import operator
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from bench.intervals import geometric_interval
-from bench.metrics import Measurement, Repeat
+from bench.metrics import Measurement, Repeat, last_values
 from bench.spec import Job, Record
 
 REPEAT: Repeat = "round"
-COLUMNS = ("energy_j", "energy_low_j", "energy_high_j", "power_w")
+NOT_NUMBERS = ("energy_source", "energy_reason")
+COLUMNS = ("energy_j", "energy_low_j", "energy_high_j", "power_w", *NOT_NUMBERS)
 
 WINDOW_S = 5.0
 QUICK_WINDOW_S = 2.0
 BATCH_S = 0.05
 MAX_BATCH = 10_000
-MILLIJOULES_PER_JOULE = 1000.0
+CHIP = operator.attrgetter("cpu_total_mj", "dram_mj")
+MILLIJOULES_PER_JOULE = MICROJOULES_PER_MILLIJOULE = 1000.0
 
 
 class NoEnergyCounterError(RuntimeError):
@@ -37,14 +44,13 @@ class NoEnergyCounterError(RuntimeError):
 
 def measure(job: Job) -> Measurement:
     """Measure the energy of the cell's step over one window."""
-    device = job.cell.workload.device
-    if device != "cuda":
-        return _absent(f"device {device} has no energy counter: NVML counts the energy of NVIDIA GPUs")
     try:
-        with energy_counter(_device_uuid()) as read_millijoules:
-            return _measured(job, read_millijoules)
+        if job.cell.workload.device == "cpu":
+            return _measured(job, *cpu_counter())
+        with gpu_counter(device_uuid()) as read_millijoules:
+            return _measured(job, "nvml", read_millijoules)
     except NoEnergyCounterError as error:
-        return _absent(str(error))
+        return Measurement(values={"energy_j": None, "energy_reason": str(error)})
 
 
 def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
@@ -58,40 +64,74 @@ def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
         "energy_low_j": interval.low if interval else None,
         "energy_high_j": interval.high if interval else None,
         "power_w": statistics.median(watts) if watts else None,
+        **last_values(records, NOT_NUMBERS),
     }
 
 
 @contextlib.contextmanager
-def energy_counter(uuid: str) -> Iterator[Callable[[], int]]:
+def gpu_counter(uuid: str) -> Iterator[Callable[[], float]]:
     """Yield a function that reads a GPU's total energy, in millijoules.
 
     `uuid`: NVML's name of the GPU (`GPU-...`). Raises NoEnergyCounterError.
     """
-    try:
-        import pynvml
-    except ImportError as error:
-        raise NoEnergyCounterError("nvidia-ml-py is not installed") from error
+    import pynvml
+
     try:
         pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        raise NoEnergyCounterError(f"NVML cannot start: {error}") from error
-
-    def read() -> int:
         try:
-            return int(pynvml.nvmlDeviceGetTotalEnergyConsumption(pynvml.nvmlDeviceGetHandleByUUID(uuid)))
-        except pynvml.NVMLError as error:
-            raise NoEnergyCounterError(f"NVML cannot read the energy of {uuid}: {error}") from error
+            read = functools.partial(pynvml.nvmlDeviceGetTotalEnergyConsumption, pynvml.nvmlDeviceGetHandleByUUID(uuid))
+            read()
+            yield read
+        finally:
+            pynvml.nvmlShutdown()
+    except pynvml.NVMLError as error:
+        raise NoEnergyCounterError(f"NVML cannot read the energy of {uuid}: {error}") from error
 
+
+def cpu_counter() -> tuple[str, Callable[[], float]]:
+    """Return what is counted, `rapl` or `apple`, and a function that reads the energy of this machine's CPUs and DRAM, in millijoules.
+
+    zeus finds the counters. Its own windows start a process for each counter of RAPL, which a job must not. Raises NoEnergyCounterError.
+    """
     try:
-        read()
-        yield read
-    finally:
-        pynvml.nvmlShutdown()
+        from zeus.device.cpu.common import ZeusCPUNoPermissionError
+        from zeus.device.cpu.rapl import RAPL_DIR, RAPLCPU, RAPLCPUs
+        from zeus.device.soc.apple import AppleSilicon, apple_silicon_is_available
+        from zeus.exception import ZeusBaseError
+    except ImportError as error:
+        raise NoEnergyCounterError(f"the energy of a CPU needs zeus ({error}): pip install 'gmlp-bench[energy]'") from error
+    try:
+        if apple_silicon_is_available():
+            chip = AppleSilicon()
+            return "apple", lambda: sum(filter(None, CHIP(chip.get_total_energy_consumption())))
+        # of RAPL's zones, `psys` is the whole platform and holds the packages
+        packages = [cpu for cpu in RAPLCPUs().cpus if isinstance(cpu, RAPLCPU) and cpu.rapl_file.name.startswith("package")]
+    except ZeusCPUNoPermissionError as error:
+        raise NoEnergyCounterError(f"only root may read RAPL's counters: sudo chmod a+r {RAPL_DIR}:*/energy_uj") from error
+    except ZeusBaseError as error:
+        text = str(error).rstrip(".")
+        raise NoEnergyCounterError(
+            f"this machine shows no energy counter of its CPU; in virtual machines that is usual ({text})"
+        ) from error
+    if not packages:
+        raise NoEnergyCounterError("RAPL shows no CPU package")
+    zones = [zone for cpu in packages for zone in (cpu.rapl_file, cpu.dram) if zone]
+    return "rapl", functools.partial(next, _rapl_millijoules(zones))
+
+
+def _rapl_millijoules(zones: Sequence[Any]) -> Iterator[float]:
+    """Yield the energy of RAPL's zones since they were opened. Each begins again at its `max_energy_range_uj`, minutes apart: read more often."""
+    total_uj = 0.0
+    while True:
+        for zone in zones:
+            last, zone.last_energy = zone.last_energy, float(Path(zone.energy_uj_path).read_text())
+            total_uj += (zone.last_energy - last) % zone.max_energy_range_uj
+        yield total_uj / MICROJOULES_PER_MILLIJOULE
 
 
 def energy_per_step(
     run_steps: Callable[[int], None],
-    read_millijoules: Callable[[], int],
+    read_millijoules: Callable[[], float],
     *,
     window_s: float,
     clock: Callable[[], float] = time.perf_counter,
@@ -99,6 +139,7 @@ def energy_per_step(
     """Measure energy per step and mean power over a window.
 
     `run_steps(k)` runs k steps and returns when the device has finished. The window ends with the first batch to finish after `window_s` seconds.
+    Raises NoEnergyCounterError if the counter stands still.
     """
     batch = _steps_per_batch(run_steps, clock)
     start, energy_before, num_steps = clock(), read_millijoules(), 0
@@ -106,6 +147,8 @@ def energy_per_step(
         run_steps(batch)
         num_steps += batch
     joules = (read_millijoules() - energy_before) / MILLIJOULES_PER_JOULE
+    if not joules:
+        raise NoEnergyCounterError(f"the energy counter stood still for {elapsed:.1f} s")
     return {"energy_j": joules / num_steps, "power_w": joules / elapsed, "energy_num_steps": num_steps, "energy_window_s": elapsed}
 
 
@@ -124,7 +167,7 @@ def _steps_per_batch(run_steps: Callable[[int], None], clock: Callable[[], float
     return batch
 
 
-def _measured(job: Job, read_millijoules: Callable[[], int]) -> Measurement:
+def _measured(job: Job, source: str, read_millijoules: Callable[[], float]) -> Measurement:
     import torch
 
     from bench.measure.step import attention_backend, build_step
@@ -132,21 +175,18 @@ def _measured(job: Job, read_millijoules: Callable[[], int]) -> Measurement:
     def run_steps(num_steps: int) -> None:
         for _ in range(num_steps):
             step.call()
-        torch.cuda.synchronize()
+        if job.cell.workload.device == "cuda":
+            torch.cuda.synchronize()
 
     with attention_backend(job.cell.workload.attention):
         step = build_step(job.cell, seed=job.settings.seed)
         run_steps(2)  # compilation, optimizer state and the allocator's growth come before the window
         window_s = QUICK_WINDOW_S if job.settings.quick else WINDOW_S
-        return Measurement(values=energy_per_step(run_steps, read_millijoules, window_s=window_s))
+        return Measurement(values={"energy_source": source, **energy_per_step(run_steps, read_millijoules, window_s=window_s)})
 
 
-def _device_uuid() -> str:
+def device_uuid() -> str:
     """Return NVML's name of the GPU that torch uses, independent of CUDA_VISIBLE_DEVICES."""
     import torch
 
     return f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
-
-
-def _absent(reason: str) -> Measurement:
-    return Measurement(values={"energy_j": None, "energy_reason": reason})

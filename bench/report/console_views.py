@@ -58,6 +58,7 @@ def show_run(study: Study, folder: Path, as_json: bool) -> None:
     from bench.intervals import MAX_STABLE_WIDTH
     from bench.reading.table import json_rows
     from bench.report.console_ablation import show_ablation
+    from bench.report.sections.method import no_energy
     from bench.report.tables import UNSTABLE, summary_table
 
     if as_json:
@@ -72,6 +73,7 @@ def show_run(study: Study, folder: Path, as_json: bool) -> None:
             console.print_lines(f"{UNSTABLE} unstable: the rounds drift, or the interval is wider than {MAX_STABLE_WIDTH:.0%}")
         if study.frame["latency_ms"].notna().any() and study.frame["latency_low_ms"].isna().all():
             console.print_lines("in parentheses: the range over rounds, which are too few for an interval")
+        console.print_lines(*no_energy(study.frame))
     show_skipped(study.plan)
 
 

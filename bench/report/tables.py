@@ -157,6 +157,7 @@ ACCURACY = Column(header="accuracy", text=_accuracy, key="accuracy")
 EXACT_ACCURACY = Column(header="exact sequences", text=_exact_accuracy, key="exact_accuracy")
 PERPLEXITY = Column(header="perplexity", text=_ratio("perplexity"), key="perplexity")
 SCORE = Column(header="score", text=_score, key="score")
+ENERGY = Column(header="energy", text=_energy, key="energy_j")
 STATUS = Column(header="status", text=lambda row: row["status"], numeric=False, badge=True)
 
 SHAPE = (
@@ -169,7 +170,7 @@ COST = (
     Column(header="FFT FLOPs", text=_fft_flops, key="fft_flops"),
     *(LATENCY, RATIO, number("latency_p90_ms", "p90", numbers.duration), number("device_latency_ms", "device time", numbers.duration)),
     *(number("throughput_per_s", "samples/s", numbers.count), number("mfu", "MFU", numbers.percent), MEMORY),
-    Column(header="energy", text=_energy, key="energy_j"),
+    ENERGY,
     *(number(f"{kind}_share", f"time in {kind}", numbers.percent) for kind in ("products", "attention", "norms", "passes")),
 )
 TRAINING = (
@@ -227,7 +228,7 @@ def summary_table(frame: pandas.DataFrame) -> Table:
         UNMEASURED,
         MARKED_LATENCY,
         _ratio_column(frame),
-        MEMORY,
+        *(MEMORY, ENERGY),
         *(ACCURACY, SCORE),
         FLOPS,
         PARAMS,

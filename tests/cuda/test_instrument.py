@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
+import time
 from typing import Any
 
+import numpy
 import pytest
+import torch
 
 from bench.measure import environment
 from bench.metrics import accuracy, energy, equality, memory
@@ -95,6 +98,30 @@ def test_energy_is_power_times_time() -> None:
     assert 0.02 * facts["gpu_power_limit_w"] < found["power_w"] < 1.2 * facts["gpu_power_limit_w"]
     per_step_s = found["energy_window_s"] / found["energy_num_steps"]
     assert found["energy_j"] == pytest.approx(found["power_w"] * per_step_s, rel=1e-6)
+
+
+def test_energy_is_the_integral_of_the_sampled_power() -> None:
+    """Within 10 %: on newer GPUs NVML's power is a mean over the last second, of a load that is even here, with an error of up to 5 W
+    (nvmlDeviceGetPowerUsage in NVML's reference)."""
+    product = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
+    samples: list[tuple[float, float]] = []
+    with energy.gpu_counter(energy.device_uuid()) as read_millijoules, environment.visible_gpu() as query:
+
+        def work(seconds: float) -> None:
+            samples.clear()
+            start = time.perf_counter()
+            while not samples or samples[-1][0] < start + seconds:
+                for _ in range(20):
+                    torch.mm(product, product)
+                torch.cuda.synchronize()
+                samples.append((time.perf_counter(), query("gpu_power_w")))
+
+        work(2.0)
+        before, start = read_millijoules(), samples[-1]
+        work(4.0)
+        joules = (read_millijoules() - before) / 1000
+    times, watts = zip(start, *samples, strict=True)
+    assert joules == pytest.approx(numpy.trapezoid(watts, times), rel=0.1)
 
 
 def test_what_does_not_fit_is_an_outcome_and_the_next_job_runs() -> None:

@@ -1,8 +1,14 @@
-"""Energy per step from a planted counter and clock: no GPU is touched."""
+"""Energy per step from planted counters and clocks: neither a GPU nor this machine's CPU is asked."""
 
 from __future__ import annotations
 
+import builtins
+import csv
+import dataclasses
+import os
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +17,7 @@ import pytest
 from bench.metrics import energy
 from bench.spec import Job
 from tests.made_jobs import small_job, small_model, small_record
+from tests.specimens import ROOT, run_bench
 
 UUID = "GPU-00000000-1111-2222-3333-444444444444"
 
@@ -97,11 +104,11 @@ def test_the_steps_before_the_window_do_not_count_and_idle_power_does() -> None:
     assert found["energy_j"] == pytest.approx(1.0 + 0.7, rel=1e-4)
 
 
-def test_the_counter_is_read_by_uuid_and_nvml_is_shut_down(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpus_counter_is_read_by_uuid_and_nvml_is_shut_down(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = Gpu(step_s=0.5, step_j=100.0)
     nvml = fake_nvml(gpu)
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    with energy.energy_counter(UUID) as read:
+    with energy.gpu_counter(UUID) as read:
         found = energy.energy_per_step(gpu.run_steps, read, window_s=2.0, clock=gpu.clock)
     assert found == {"energy_j": 100.0, "power_w": 200.0, "energy_num_steps": 4, "energy_window_s": 2.0}
     assert nvml.log[0] == "nvmlInit"
@@ -109,28 +116,147 @@ def test_the_counter_is_read_by_uuid_and_nvml_is_shut_down(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("fails", ["nvmlInit", "nvmlDeviceGetHandleByUUID", "nvmlDeviceGetTotalEnergyConsumption"])
-def test_a_missing_counter_is_none_with_its_reason(monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
-    monkeypatch.setattr(energy, "_device_uuid", lambda: UUID)
+def test_a_gpu_without_a_counter_has_no_energy_but_a_reason(monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
+    monkeypatch.setattr(energy, "device_uuid", lambda: UUID)
     nvml = fake_nvml(Gpu(step_s=1.0, step_j=1.0), fails=fails)
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     values = energy.measure(job("cuda")).values
     assert values["energy_j"] is None
     assert "Not Supported" in values["energy_reason"]
     assert ("nvmlShutdown" in nvml.log) == (fails != "nvmlInit")
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert energy.measure(job("cuda")).values == {"energy_j": None, "energy_reason": "nvidia-ml-py is not installed"}
-    on_cpu = energy.measure(job("cpu")).values
-    assert (on_cpu["energy_j"], "cpu" in on_cpu["energy_reason"]) == (None, True)
+
+
+class Zone:
+    """A zone of RAPL as Linux shows it, whose counter begins again at `range_uj`."""
+
+    def __init__(self, folder: Path, name: str, *, at_uj: int, range_uj: int = 262_143_328_850) -> None:
+        folder.mkdir(parents=True)
+        self.counter, self.at_uj, self.range_uj = folder / "energy_uj", at_uj, range_uj
+        (folder / "name").write_text(f"{name}\n")
+        (folder / "max_energy_range_uj").write_text(f"{range_uj}\n")
+        self.take(0.0)
+
+    def take(self, joules: float) -> None:
+        self.at_uj = (self.at_uj + round(joules * 1e6)) % self.range_uj
+        self.counter.write_text(f"{self.at_uj}\n")
+
+
+@pytest.fixture
+def powercap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder in which zeus looks for RAPL."""
+    rapl = pytest.importorskip("zeus.device.cpu.rapl")
+    monkeypatch.setattr(rapl, "RAPL_DIR", str(tmp_path / "intel-rapl"))
+    rapl.rapl_is_available.cache_clear()
+    yield tmp_path / "intel-rapl"
+    rapl.rapl_is_available.cache_clear()
+
+
+def run_on(monkeypatch: pytest.MonkeyPatch, *zones: Zone, joules: float) -> Any:
+    """The values of an energy job on the CPU, of whose steps each takes so many joules in every zone."""
+
+    def step() -> None:
+        for zone in zones:
+            zone.take(joules)
+
+    monkeypatch.setattr("bench.measure.step.build_step", lambda *_, **__: SimpleNamespace(call=step))
+    monkeypatch.setattr(energy, "WINDOW_S", 0.2)
+    return energy.measure(job("cpu")).values
+
+
+def test_a_cpus_energy_is_that_of_all_packages_and_their_dram(powercap: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    zones = [Zone(powercap / f"intel-rapl:{place}", f"package-{place}", at_uj=10**6) for place in range(2)]
+    zones.append(Zone(powercap / "intel-rapl:0/intel-rapl:0:1", "dram", at_uj=7))
+    cores = Zone(powercap / "intel-rapl:0/intel-rapl:0:0", "core", at_uj=0)  # in the package already, as all is in the platform
+    platform = Zone(powercap / "intel-rapl:2", "psys", at_uj=0)
+    found = run_on(monkeypatch, *zones, cores, platform, joules=0.25)
+    assert found["energy_source"] == "rapl"
+    assert found["energy_j"] == pytest.approx(3 * 0.25, rel=1e-9)
+    assert found["power_w"] == pytest.approx(found["energy_j"] * found["energy_num_steps"] / found["energy_window_s"])
+
+
+def test_a_counter_that_begins_again_loses_nothing(powercap: Path) -> None:
+    package = Zone(powercap / "intel-rapl:0", "package-0", at_uj=900_000, range_uj=1_000_000)
+    _, read = energy.cpu_counter()
+    package.take(0.25)  # begins again before the first reading already
+    readings = [read()]
+    for joules in (0.5, 0.75, 0.125):
+        package.take(joules)
+        readings.append(read())
+    assert readings == pytest.approx([250, 750, 1500, 1625])
+
+
+def test_the_counter_of_a_cpu_starts_no_process(powercap: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """zeus itself watches each zone by a process, which a job, a daemon of multiprocessing, may not have."""
+    package = Zone(powercap / "intel-rapl:0", "package-0", at_uj=0)
+    monkeypatch.setattr("multiprocessing.process.BaseProcess.start", lambda _: pytest.fail("a process was started"))
+    assert run_on(monkeypatch, package, joules=1.0)["energy_j"] == pytest.approx(1.0)
+
+
+def test_a_cpus_missing_counter_is_none_with_its_reason(powercap: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def reason(*zones: Zone) -> str:
+        found = run_on(monkeypatch, *zones, joules=0.0)
+        assert found["energy_j"] is None
+        return str(found["energy_reason"])
+
+    assert "no energy counter" in reason()
+    sys.modules["zeus.device.cpu.rapl"].rapl_is_available.cache_clear()
+    Zone(powercap / "intel-rapl:2", "psys", at_uj=0)
+    assert "no CPU package" in reason()
+    package = Zone(powercap / "intel-rapl:0", "package-0", at_uj=5)
+    assert "stood still" in reason(package)
+
+    def refuse(file: Any, *args: Any, **kwargs: Any) -> Any:
+        if str(file) == str(package.counter):
+            raise PermissionError(file)
+        return usual(file, *args, **kwargs)
+
+    usual = open
+    monkeypatch.setattr(builtins, "open", refuse)
+    assert f"sudo chmod a+r {powercap}:*/energy_uj" in reason()
+
+
+def test_without_zeus_a_cpu_has_no_energy_and_the_reason_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zeus.exception", None)
+    found = energy.measure(job("cpu")).values
+    assert found["energy_j"] is None
+    assert "pip install 'gmlp-bench[energy]'" in found["energy_reason"]
+
+
+def test_apple_silicon_counts_cores_and_dram(monkeypatch: pytest.MonkeyPatch) -> None:
+    apple = pytest.importorskip("zeus.device.soc.apple")
+    fields = dict.fromkeys(field.name for field in dataclasses.fields(apple.AppleSiliconMeasurement))
+    counted = SimpleNamespace(**{**fields, "cpu_total_mj": 4000, "dram_mj": 500, "gpu_mj": 9})
+    monitor = SimpleNamespace(get_cumulative_energy=lambda: counted)
+    monkeypatch.setattr(apple, "apple_silicon_is_available", lambda: True)
+    monkeypatch.setattr(apple, "zeus_apple_silicon", SimpleNamespace(AppleEnergyMonitor=lambda: monitor))
+    source, read = energy.cpu_counter()
+    assert (source, read()) == ("apple", 4500.0)
+    counted.dram_mj = None  # a chip that does not tell it
+    assert read() == 4000.0
+
+
+@pytest.mark.slow
+def test_a_run_without_a_counter_says_why_its_energy_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['zeus'] = None\n")
+    request = "run --models vit --seq 17 --params 60k --depth 1 --metrics energy --device cpu --quick --rounds 1 --out mine"
+    ran = run_bench(ROOT, tmp_path, *request.split(), variables={"PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))})
+    assert ran.returncode == 0, ran.stderr
+    assert "No energy: the energy of a CPU needs zeus" in ran.stdout
+    (row,) = csv.DictReader((tmp_path / "mine" / "table.csv").read_text().splitlines())
+    assert (row["status"], row["energy_j"], row["energy_source"]) == ("measured", "", "")
+    assert row["energy_reason"].endswith("pip install 'gmlp-bench[energy]'")
 
 
 def test_energy_and_power_are_medians_over_rounds_with_the_interval_of_the_energy() -> None:
     rounds = [(0.2, 600.0), (0.25, 500.0), (0.3, 700.0)]
-    found = energy.summarise([small_record("energy", {"energy_j": j, "power_w": w}, place) for place, (j, w) in enumerate(rounds)])
-    assert (found["energy_j"], found["power_w"]) == (0.25, 600.0)
+    found = energy.summarise(
+        [small_record("energy", {"energy_j": j, "power_w": w, "energy_source": "nvml"}, place) for place, (j, w) in enumerate(rounds)]
+    )
+    assert (found["energy_j"], found["power_w"], found["energy_source"]) == (0.25, 600.0, "nvml")
     assert found["energy_low_j"] < 0.2 < 0.3 < found["energy_high_j"]
 
 
-def test_an_older_record_holds_one_energy_and_no_power() -> None:
+def test_an_older_record_holds_one_energy_and_neither_power_nor_source() -> None:
     found = energy.summarise([small_record("energy", {"energy_j": 0.25, "energy_num_steps": 8})])
-    assert found == {"energy_j": 0.25, "energy_low_j": None, "energy_high_j": None, "power_w": None}
+    assert found == {**dict.fromkeys(energy.COLUMNS), "energy_j": 0.25}
     assert set(energy.summarise([]).values()) == {None}

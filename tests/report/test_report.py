@@ -134,6 +134,7 @@ def test_the_text_says_what_the_data_hold(study: Study) -> None:
     assert re.search(r"gmlp \(in blocks\.gating\.spatial_projection\): n x n weights", text)
     assert "no significant difference: an unstable configuration" in text
     assert "Requested, but without any value: energy." in text
+    assert "No energy: RAPL shows no CPU package." in text
 
 
 def test_the_page_needs_nothing_else(report: Path) -> None:

@@ -51,7 +51,8 @@ def test_the_summary_marks_unstable_times_and_names_the_reference_once(make_data
     assert first["latency"].startswith("~")
     assert second["latency / gmlp's"] == "1.20 [1.10, 1.30]"
     assert (first["status"], second["status"]) == ("", "failed")
-    assert "status" not in summary_table(prepare(make_data().rows)).headers
+    assert not {"status", "energy"} & set(summary_table(prepare(make_data().rows)).headers)
+    assert {row["energy"] for row in as_dicts(summary_table(prepare(make_data().rows.assign(energy_j=0.25))))} == {"0.250 J"}
 
 
 def test_no_column_at_all_and_nullable_integers_are_fine() -> None:

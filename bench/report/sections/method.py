@@ -47,7 +47,12 @@ def absent(frame: pandas.DataFrame, metrics: tuple[str, ...]) -> list[str]:
     not_requested = [topic for topic, metric in missing.items() if metric not in metrics]
     not_measured = [topic for topic, metric in missing.items() if metric in metrics]
     sentences = [f"Not requested in this run: {', '.join(not_requested)}."] if not_requested else []
-    return sentences + ([f"Requested, but without any value: {', '.join(not_measured)}."] if not_measured else [])
+    return [*sentences, *([f"Requested, but without any value: {', '.join(not_measured)}."] if not_measured else []), *no_energy(frame)]
+
+
+def no_energy(frame: pandas.DataFrame) -> list[str]:
+    """Return a sentence for each reason why rows have no energy."""
+    return [f"No energy: {reason}." for reason in sorted({*frame["energy_reason"]} - {""})]
 
 
 def counters(frame: pandas.DataFrame) -> str:
@@ -102,7 +107,10 @@ def _by_metric(study: Study, num_rounds: str, counted_by: str) -> dict[str, str]
             "FLOPs, and for the fewest bytes that a step with a separate AdamW update can move."
         ),
         "memory": "Memory: the peak of live tensors in a separate pass, split into weights, gradients, optimizer state and activations.",
-        "energy": "Energy: the device's total-energy counter over windows of seconds; empty without a counter.",
+        "energy": (
+            "Energy: the rise of a counter over windows of seconds, idle power and other work included. The column energy_source names it: NVML's of "
+            "the whole GPU, RAPL's of all CPU packages of the machine and of DRAM where it has one, or Apple's of CPU cores and DRAM."
+        ),
         "accuracy": (
             f"Accuracy: {numbers.counted(settings.seeds, 'seed')}, {_recipes(plan)}"
             f"{', except the learning rate, which each model chose by its trials' if settings.lr_trials else ''}. The test split is scored once "
