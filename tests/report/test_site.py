@@ -228,7 +228,8 @@ def test_an_installed_manual_stands_beside_the_users_runs_and_reports(tmp_path: 
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs of two people of one host and code; bob's machine was busy, carol's records are torn and ann's plan is none of this program."""
     folder = plant_pages(tmp_path_factory.mktemp("shared"))
-    for seed, (person, facts) in enumerate({"ann": {}, "bob": {"busy_cores": 2.0}, "carol": {}}.items()):
+    people: dict[str, dict[str, Any]] = {"ann": {}, "bob": {"busy_cores": 2.0}, "carol": {}}
+    for seed, (person, facts) in enumerate(people.items()):
         stored(folder / "results" / person / NEW, planned(seq="17,65", metrics=METRICS), seed, **facts)
     page = folder / "results" / "bob" / NEW / "report" / "report.md"
     page.parent.mkdir()
