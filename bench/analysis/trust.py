@@ -19,6 +19,7 @@ from bench.analysis.frame import incomplete
 from bench.intervals import drifts
 from bench.measure.allocator import FAULT_S
 from bench.measure.hosts import AT_END, AT_START, COPY_BYTES, UNKNOWN, ceilings, changed_ceilings, furthest_apart, is_known
+from bench.needs import needs_quiet
 from bench.peers.names import PUBLISHERS
 from bench.reading.timings import Timings
 from bench.spec import MS_PER_S, NO_MATCH, Plan
@@ -126,7 +127,7 @@ def concerns(
         *(_control(control) if "latency" in metrics else ()),
         *_unstable(rows, takes_turns=takes_turns),
         *_incomplete(rows),
-        *_competition(environments, rows),
+        *_competition(environments, rows, is_timed=any(map(needs_quiet, metrics))),
         *_inline(environment, metrics),
         *_preempted(timed),
         *_page_faults(rows),
@@ -194,8 +195,11 @@ def _incomplete(rows: pd.DataFrame) -> Iterator[Concern]:
         )
 
 
-def _competition(environments: Sequence[Mapping[str, Any]], rows: pd.DataFrame) -> Iterator[Concern]:
-    """Report other work; it is less serious if most of the merged runs had none. A CPU's counter of energy counts it too."""
+def _competition(environments: Sequence[Mapping[str, Any]], rows: pd.DataFrame, *, is_timed: bool) -> Iterator[Concern]:
+    """Report other work. A CPU's counter of energy counts it too.
+
+    It is less serious if most of the merged runs had none, or if the run has no times but those of trainings.
+    """
     about = (TIMES, "energy") if "energy_source" in rows and rows["energy_source"].isin(("rapl", "apple")).any() else (TIMES,)
     busy = [facts for facts in environments if facts.get("num_cores") and (facts.get("busy_cores") or 0.0) > MAX_BUSY_CORES]
     if busy:
@@ -204,7 +208,7 @@ def _competition(environments: Sequence[Mapping[str, Any]], rows: pd.DataFrame) 
         yield Concern(
             text=f"other work took {most['busy_cores']:g} of {numbers.counted(most['num_cores'], 'core')} when {runs} began",
             advice="it competed with the run; measure again on an idle machine",
-            serious=2 * len(busy) >= len(environments),
+            serious=is_timed and 2 * len(busy) >= len(environments),
             about=about,
         )
     known = [(facts.get("load_at_end") or 0.0, facts["threads"]) for facts in environments if facts.get("threads")]

@@ -59,6 +59,7 @@ def test_a_clean_run_has_no_findings() -> None:
         (rows(), {"environment": {**CLEAN, "busy_cores": 1.5}}, "other work took 1.5 of 2 cores when the run began", True),
         (rows(), {"environment": {**CLEAN, "busy_cores": 1.5}, "others": [CLEAN]}, "of 2 cores when 1 of 2 runs began", True),
         (rows(), {"environment": {**CLEAN, "busy_cores": 1.5}, "others": [CLEAN] * 2}, "of 2 cores when 1 of 3 runs began", False),
+        (rows(), {"environment": {**CLEAN, "busy_cores": 1.5}, "metrics": ["params", "accuracy"]}, "other work took 1.5 of 2 cores", False),
         (rows(), {"environment": {**CLEAN, "git_dirty": True}}, "the code differed", False),
         (rows(quick=True), {}, "quick run", False),
         (rows(), {"timed": [{"threads": 1, "processor_share": 0.5}] * 2}, "2 of 2 timed jobs had the processor for less", True),

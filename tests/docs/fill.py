@@ -117,6 +117,7 @@ ATTENTION, MODES = "2026-11-26_cpu_attention", "2026-11-26_cpu_architecture_mode
 ESCAPE, ESCAPE_IMAGES, ESCAPE_COST = "2026-11-25_cpu_escape", "2026-11-26_cpu_escape_images", "2026-11-27_cpu_escape_cost"
 CIFAR_4M, CIFAR_51M, TREC = "2026-11-26_cpu_cifar10_4m", "2026-11-26_cpu_cifar10_51m_gmlp", "2026-11-24_cpu_trec"
 DATA, OPTIMIZER = "2026-11-28_cpu_data_size", "2026-11-28_cpu_optimizer"
+PATCHES = "2026-11-28_cpu_patch_size"
 GPU, CIFAR_GPU = "2026-11-28_cuda_gpu", "2026-11-28_cuda_cifar10_65_tuned"
 SHARE = "{flops_quadratic_share:percent}"
 MEANS = "{gmlp.accuracy:fraction} | {vit.accuracy:fraction} | {transformer.accuracy:fraction}"
@@ -428,6 +429,17 @@ PLACES: Mapping[str, Fillable] = {
     **{
         f"data_{items.replace(',', '')}_vit": effect(DATA, "photographs", f"gMLP, {items}", against=f"ViT, {items}")
         for items in ("1,000", "50,000")
+    },
+    **{
+        f"patch_{pixels}": cells(
+            compared(PATCHES, MEANS, FAMILY_ROWS, seq_len=n), *(lead(PATCHES, "gmlp", rival, seq_len=n) for rival in ("vit", "transformer"))
+        )
+        for pixels, n in ((16, 5), (8, 17), (4, 65))
+    },
+    **{
+        f"patch_{pixels}_{family}": effect(PATCHES, "photographs", f"patches of {pixels} px", model=family)
+        for pixels in (16, 4)
+        for family in ("gmlp", "vit", "transformer")
     },
     **{
         f"optimizer_{name.lower()}": cells(

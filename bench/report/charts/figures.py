@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.analysis.study import Study
+from bench.needs import depends_on_host, trains
 from bench.report.charts.arm_fronts import draw_arm_fronts
 from bench.report.charts.crossing import draw_crossing
 from bench.report.charts.effects import draw_effects
@@ -28,7 +29,10 @@ IN_ORDER: tuple[Callable[[Study], FigureBlock | None], ...] = (
     draw_quality,
     draw_training_curves,
 )
-"""Figures by importance: which state solves a task, where that is the question; else how cost grows with n, then those of a run's own question."""
+"""Figures by importance: which state solves a task, where that is the question; else how cost grows with n, then those of a run's own question.
+
+A run that only trains asks for accuracy, and the growth of cost comes last.
+"""
 
 
 def draw_figures(study: Study) -> list[FigureBlock]:
@@ -37,9 +41,11 @@ def draw_figures(study: Study) -> list[FigureBlock]:
     Call inside `style.figure_style`.
     """
     # the arms of a small part answer a question beside the run's own
-    order = IN_ORDER if _compares_arms(study) else (*(draw for draw in IN_ORDER if draw is not draw_effects), draw_effects)
+    aside = [draw_effects] if not _compares_arms(study) else []
+    if trains(study.plan) and not depends_on_host(study.plan):
+        aside.append(draw_growth)
     found: list[FigureBlock] = []
-    for draw in order:
+    for draw in (*(draw for draw in IN_ORDER if draw not in aside), *aside):
         if len(found) < MAX_FIGURES and (figure := draw(study)):
             found.append(figure)
     return found
