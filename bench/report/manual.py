@@ -36,6 +36,8 @@ COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 NOT_READ = ("html_inline", "image")
 """A picture's words are those of the text about it."""
 MARKDOWN = MarkdownIt("commonmark").enable("table")
+TEXT_ALONE = MarkdownIt("commonmark", {"html": False}).enable("table")
+"""For reports, which others may have written: HTML in them is shown as text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +108,10 @@ def read(repository: Path, home: Path, runs: Mapping[str, str], reports: Mapping
     folders = {DOCS: repository / DOCS, **{f"{REPORTS}{name}/": folder for name, folder in reports.items()}}
     below = {f"{at}{path.relative_to(folder).as_posix()}": path for at, folder in folders.items() for path in sorted(folder.rglob("*.md"))}
     paths = {README: repository / README, CONTRIBUTING: repository / CONTRIBUTING, **below}
-    pages = {source: _parsed(path.read_text(encoding="utf-8")) for source, path in paths.items()}
+    pages = {
+        source: _parsed(path.read_text(encoding="utf-8"), TEXT_ALONE if source.startswith(REPORTS) else MARKDOWN)
+        for source, path in paths.items()
+    }
     known = {f"results/{run}": place for run, place in runs.items()} | {RESULTS_PAGE: INDEX} | {source: address(source) for source in pages}
     files: dict[str, Path] = {}
     for source, page in pages.items():
@@ -148,9 +153,9 @@ def heading_anchor(text: str) -> str:
     return re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
 
 
-def _parsed(markdown: str) -> Page:
+def _parsed(markdown: str, by: MarkdownIt) -> Page:
     """Parse a page, and give its headings their anchors."""
-    tokens, seen = MARKDOWN.parse(COMMENT.sub("", markdown)), Counter[str]()
+    tokens, seen = by.parse(COMMENT.sub("", markdown)), Counter[str]()
     parts, heading = [Part(anchor="", heading="")], None
     for token in tokens:
         text = " ".join(_text(token).split())

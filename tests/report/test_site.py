@@ -233,7 +233,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         stored(folder / "results" / person / NEW, planned(seq="17,65", metrics=METRICS), seed, **facts)
     page = folder / "results" / "bob" / NEW / "report" / "report.md"
     page.parent.mkdir()
-    page.write_text("# Of bob\n\n![](figures/x.svg)\n")
+    page.write_text("# Of bob\n\n![](figures/x.svg)\n\n<script>steal()</script>\n")
     (page.parent / "figures").mkdir()
     (page.parent / "figures" / "x.svg").write_text("")
     (folder / "results" / "carol" / NEW / RECORDS).write_text("torn\n")
@@ -261,6 +261,7 @@ def test_runs_of_several_people_say_whose_they_are_and_what_bench_check_does_not
     page = (site / "reports" / "bob" / NEW / "report.html").read_text()
     assert f"bench check does not pass bob/{NEW}: other work took 2 of 2 cores" in page
     assert (site / "reports" / "bob" / NEW / "figures" / "x.svg").is_file()
+    assert "&lt;script&gt;steal()" in page
 
 
 def test_a_run_that_bench_check_passes_has_no_mark_and_one_person_no_column(site: Path) -> None:
