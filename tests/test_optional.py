@@ -16,7 +16,7 @@ from bench import cli
 from bench.tasks import DATA_VARIABLES
 from tests.specimens import ROOT, run_bench
 
-OPTIONAL = tuple("datasets fvcore g_mlp_pytorch pynvml ray sklearn timm tokenizers transformers vit_pytorch zeus".split())
+OPTIONAL = tuple("datasets fvcore g_mlp_pytorch pynvml ray sklearn timm tokenizers transformers vit_pytorch".split())
 UNTRAINED = ROOT / "results" / "2026-11-20_cpu_published_pairs"
 TINY = "--models gmlp,vit --seq 17 --params 60k --depth 1"
 OUTRIGHT = "--seq 17 --width 32 --depth 1 --heads 2 --ffn-width 64"

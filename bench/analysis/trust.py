@@ -200,7 +200,7 @@ def _competition(environments: Sequence[Mapping[str, Any]], rows: pd.DataFrame, 
 
     It is less serious if most of the merged runs had none, or if the run has no times but those of trainings.
     """
-    about = (TIMES, "energy") if "energy_source" in rows and rows["energy_source"].isin(("rapl", "apple")).any() else (TIMES,)
+    about = (TIMES, "energy") if "energy_source" in rows and rows["energy_source"].eq("rapl").any() else (TIMES,)
     busy = [facts for facts in environments if facts.get("num_cores") and (facts.get("busy_cores") or 0.0) > MAX_BUSY_CORES]
     if busy:
         most = max(busy, key=lambda facts: float(facts["busy_cores"]))

@@ -3,8 +3,7 @@
     energy_j        joules per step, idle power and other work on the device included. Median over rounds. None without a readable counter
     energy_low_j    with `energy_high_j`, the 95 % interval over rounds
     power_w         mean power over the window, median over rounds
-    energy_source   what was counted: `nvml`, the whole GPU; `rapl`, all CPU packages of the machine, and their DRAM where it has a counter;
-                    `apple`, all CPU cores of the chip, and DRAM
+    energy_source   what was counted: `nvml`, the whole GPU; `rapl`, all CPU packages of the machine, and their DRAM where it has a counter
     energy_reason   why there is no energy
 
 NVML's counter of total energy refreshes every 20 to 100 ms, so a window of seconds is wrong by at most one refresh at either end. Steps are enqueued
@@ -15,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import operator
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,7 +32,8 @@ WINDOW_S = 5.0
 QUICK_WINDOW_S = 2.0
 BATCH_S = 0.05
 MAX_BATCH = 10_000
-CHIP = operator.attrgetter("cpu_total_mj", "dram_mj")
+POWERCAP = Path("/sys/class/powercap")
+"""Linux's folder of the CPU's energy counters (RAPL), of Intel and AMD."""
 MILLIJOULES_PER_JOULE = MICROJOULES_PER_MILLIJOULE = 1000.0
 
 
@@ -46,7 +45,7 @@ def measure(job: Job) -> Measurement:
     """Measure the energy of the cell's step over one window."""
     try:
         if job.cell.workload.device == "cpu":
-            return _measured(job, *cpu_counter())
+            return _measured(job, "rapl", cpu_counter())
         with gpu_counter(device_uuid()) as read_millijoules:
             return _measured(job, "nvml", read_millijoules)
     except NoEnergyCounterError as error:
@@ -88,45 +87,35 @@ def gpu_counter(uuid: str) -> Iterator[Callable[[], float]]:
         raise NoEnergyCounterError(f"NVML cannot read the energy of {uuid}: {error}") from error
 
 
-def cpu_counter() -> tuple[str, Callable[[], float]]:
-    """Return what is counted, `rapl` or `apple`, and a function that reads the energy of this machine's CPUs and DRAM, in millijoules.
+def cpu_counter() -> Callable[[], float]:
+    """Return a function that reads the energy of this machine's CPU packages and DRAM by RAPL, in millijoules.
 
-    zeus finds the counters. Its own windows start a process for each counter of RAPL, which a job must not. Raises NoEnergyCounterError.
+    Of RAPL's other zones, a package holds its cores, and `psys`, the platform, holds the packages. Raises NoEnergyCounterError.
     """
+    zones = {folder: (folder / "name").read_text().strip() for folder in sorted(POWERCAP.glob("intel-rapl:*"))}
+    if not zones:
+        raise NoEnergyCounterError(f"the CPU shows no energy counter, no {POWERCAP}/intel-rapl:*; in virtual machines that is usual")
+    counted = [folder for folder, name in zones.items() if name.startswith("package") or name == "dram"]
+    if not any(zones[folder] != "dram" for folder in counted):
+        raise NoEnergyCounterError(f"{POWERCAP} shows no CPU package")
     try:
-        from zeus.device.cpu.common import ZeusCPUNoPermissionError
-        from zeus.device.cpu.rapl import RAPL_DIR, RAPLCPU, RAPLCPUs
-        from zeus.device.soc.apple import AppleSilicon, apple_silicon_is_available
-        from zeus.exception import ZeusBaseError
-    except ImportError as error:
-        raise NoEnergyCounterError(f"the energy of a CPU needs zeus ({error}): pip install 'gmlp-bench[energy]'") from error
-    try:
-        if apple_silicon_is_available():
-            chip = AppleSilicon()
-            return "apple", lambda: sum(filter(None, CHIP(chip.get_total_energy_consumption())))
-        # of RAPL's zones, `psys` is the whole platform and holds the packages
-        packages = [cpu for cpu in RAPLCPUs().cpus if isinstance(cpu, RAPLCPU) and cpu.rapl_file.name.startswith("package")]
-    except ZeusCPUNoPermissionError as error:
-        raise NoEnergyCounterError(f"only root may read RAPL's counters: sudo chmod a+r {RAPL_DIR}:*/energy_uj") from error
-    except ZeusBaseError as error:
-        text = str(error).rstrip(".")
-        raise NoEnergyCounterError(
-            f"this machine shows no energy counter of its CPU; in virtual machines that is usual ({text})"
-        ) from error
-    if not packages:
-        raise NoEnergyCounterError("RAPL shows no CPU package")
-    zones = [zone for cpu in packages for zone in (cpu.rapl_file, cpu.dram) if zone]
-    return "rapl", functools.partial(next, _rapl_millijoules(zones))
+        return functools.partial(next, _rapl_millijoules(counted, [_microjoules(folder) for folder in counted]))
+    except PermissionError as error:
+        raise NoEnergyCounterError(f"only root may read RAPL's counters: sudo chmod a+r {POWERCAP}/intel-rapl:*/energy_uj") from error
 
 
-def _rapl_millijoules(zones: Sequence[Any]) -> Iterator[float]:
-    """Yield the energy of RAPL's zones since they were opened. Each begins again at its `max_energy_range_uj`, minutes apart: read more often."""
-    total_uj = 0.0
+def _microjoules(zone: Path) -> int:
+    return int((zone / "energy_uj").read_text())
+
+
+def _rapl_millijoules(zones: Sequence[Path], last: Sequence[int]) -> Iterator[float]:
+    """Yield the energy of RAPL's zones since they read `last`. Each begins again at its `max_energy_range_uj`, minutes apart: read more often."""
+    ranges, total = [int((zone / "max_energy_range_uj").read_text()) for zone in zones], 0
     while True:
-        for zone in zones:
-            last, zone.last_energy = zone.last_energy, float(Path(zone.energy_uj_path).read_text())
-            total_uj += (zone.last_energy - last) % zone.max_energy_range_uj
-        yield total_uj / MICROJOULES_PER_MILLIJOULE
+        now = [_microjoules(zone) for zone in zones]
+        total += sum((new - old) % limit for new, old, limit in zip(now, last, ranges, strict=True))
+        last = now
+        yield total / MICROJOULES_PER_MILLIJOULE
 
 
 def energy_per_step(
