@@ -29,16 +29,17 @@ from bench.spec import Outcome, RequestError
 from bench.tasks import DATA_VARIABLE
 
 OWN = "local"
-OWN_CLUSTER = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
-"""Environment variables that keep Ray on this machine.
+OWN_CLUSTER = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+"""Environment variables of a cluster on this machine alone.
 
-Set before Ray is imported: bind to the loopback interface alone, send no usage reports.
+Set before Ray is imported: bind to the loopback interface alone, send no usage reports, run jobs at this process's priority (not 15 below).
 """
 CONNECT_LIMIT_S = 10.0
 START_LIMIT_S = 120.0
 NO_GPU = "NVML finds no GPU that its jobs may use"
 NO_ANSWER = f"no answer within {START_LIMIT_S:g} s (its CPUs may be in use)"
 START_HINT = "start one with: ray start --head --node-ip-address=HOST, and name it with `address=HOST:6379`"
+JOIN_HINT = "set the RAY_AUTH_MODE and RAY_AUTH_TOKEN of the cluster here too, and install its version of Ray"
 
 
 class SlotSettings(NamedTuple):
@@ -146,10 +147,25 @@ def _connect() -> None:
     try:
         ray().init(address=address, log_to_driver=False, logging_level="ERROR", **own)
     except Exception as error:  # Ray raises many types of its own
-        raise RequestError(f"cannot join a Ray cluster at {address}: {one_line(error)}", START_HINT) from error
+        raise RequestError(f"cannot join a Ray cluster at {address}: {one_line(error)}", JOIN_HINT) from error
     finally:  # Ray replaces the run's handler
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, on_termination)
+
+
+def head_answers() -> bool:
+    """Return whether the head of the joined cluster can be reached."""
+    try:
+        _reach(ray().get_runtime_context().gcs_address)
+    except OSError:
+        return False
+    return True
+
+
+def _reach(address: str) -> None:
+    """Connect once to HOST:PORT. Raises OSError or OverflowError."""
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_LIMIT_S).close()
 
 
 def _require_reachable(address: str) -> None:
@@ -160,7 +176,7 @@ def _require_reachable(address: str) -> None:
     if not host or "/" in host or not port.isdigit():
         raise RequestError(f"{address!r} is not an address HOST:PORT of a Ray cluster", START_HINT)
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_LIMIT_S).close()
+        _reach(address)
     except (OSError, OverflowError) as error:
         raise RequestError(f"no Ray cluster answers at {address}: {one_line(error)}", START_HINT) from error
 

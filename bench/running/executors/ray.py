@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import json
 import os
+import shlex
 import threading
 import time
 import warnings
@@ -25,12 +27,14 @@ from bench.running.executors import SLOTS_VARIABLE, Batch
 from bench.running.executors._cluster import (
     CONNECT_LIMIT_S,
     NO_ANSWER,
+    OWN,
     START_LIMIT_S,
     Slot,
     SlotSettings,
     SlotSpecs,
     difference,
     facts_of,
+    head_answers,
     leave_out,
     outcomes_of,
     possible_slots,
@@ -45,6 +49,8 @@ MAX_LOSSES = 3
 """A job that loses this many workers is given up."""
 POLL_S = 5.0
 """Seconds between two checks for nodes that joined the cluster."""
+HEAD_LIMIT_S = 30.0
+"""Seconds without an answer after which a head that cannot be reached is lost. After 60 s Ray would end this process, with its own words."""
 LOST = "lost_workers"
 """The outcome's value that counts lost workers or nodes of its job."""
 
@@ -91,7 +97,8 @@ class Executor:
         """Run each batch on a free slot; yield outcomes as batches end.
 
         Where slots share the CPUs of a node, a batch that measures time or memory runs alone.
-        A batch whose worker or node is lost runs again on another slot, up to MAX_LOSSES times. Raises RequestError if no slot is left.
+        A batch whose worker or node is lost runs again on another slot, up to MAX_LOSSES times. Raises ConnectionError if no slot is left, or if
+        the head of the cluster is lost.
         """
         first = next(batches, None)
         if first is None:
@@ -108,8 +115,10 @@ class Executor:
                 if pool.free or not (batch := next(batches, None)):
                     return
                 waiting.append(batch)
-            if not pool.may_have_slots():
-                raise RequestError("no node of the Ray cluster is left", "start a node, then: bench run --resume RUN --on ray")
+            if reason := pool.why_lost():
+                raise ConnectionError(
+                    errno.ENOTCONN, f"{reason} ({_how_to_go_on(first[0].run_folder)})", os.environ.get("RAY_ADDRESS") or OWN
+                )
             for batch, outcomes in pool.ended():
                 job = batch[0]
                 if outcomes is None:
@@ -128,8 +137,22 @@ class Executor:
 
 
 def settings_of(threads: int, device: str) -> SlotSettings:
-    """Return the settings of slots, with the number that the environment sets."""
-    return SlotSettings(threads, device, int(os.environ.get(SLOTS_VARIABLE, "1")) if device == "cpu" else 1)
+    """Return the settings of slots, with the number that the environment sets.
+
+    Raises RequestError if it sets one for GPUs.
+    """
+    wanted = os.environ.get(SLOTS_VARIABLE)
+    if wanted and device == "cuda":
+        raise RequestError("`slots` share the CPUs of a node, but with `device=cuda` each GPU is one slot", "leave `slots` out")
+    return SlotSettings(threads, device, int(wanted or 1))
+
+
+def _how_to_go_on(run_folder: str) -> str:
+    slots = os.environ.get(SLOTS_VARIABLE)
+    command = shlex.join(["bench", "run", "--resume", run_folder, "--on", "ray", *(["--slots", slots] if slots else [])])
+    if os.environ.get("RAY_ADDRESS", OWN) in ("", OWN):
+        return f"what was measured is stored; go on with: {command}"
+    return f"what was measured is stored; start a cluster, then: {command} --address HOST:6379"
 
 
 class _Pool:
@@ -139,6 +162,7 @@ class _Pool:
     `working`: slots and their batches, by the reference of the pending outcomes.
     `_joining`: slots being started on new nodes or in place of lost workers, with the time of the request.
     `_failures`: failed starts by node.
+    `_queried_s`, `_answered_s`: when the cluster was last asked for its nodes, and when it last answered.
     """
 
     def __init__(self, settings: SlotSettings) -> None:
@@ -154,6 +178,7 @@ class _Pool:
         self._queried_s = time.monotonic()
         self._query: threading.Thread | None = None
         self._answers: list[SlotSpecs] = []
+        self._answered_s = self._queried_s
 
     def start(self, batch: Batch) -> None:
         slot = self.free.popleft()
@@ -168,11 +193,13 @@ class _Pool:
         """Whether a batch runs that must be alone."""
         return any(self.must_be_alone(batch) for _, batch in self.working.values())
 
-    def may_have_slots(self) -> bool:
-        """Return whether any slot exists; try to start one if none does."""
+    def why_lost(self) -> str:
+        """Return why the cluster can run no job; "" if it can. Tries to start a slot if none exists."""
+        if time.monotonic() - self._answered_s > HEAD_LIMIT_S and not head_answers():
+            return "the head of the Ray cluster is lost"
         if not (self.free or self.working or self._joining):
             self._start_missing(self._poll_possible_slots(wait_s=CONNECT_LIMIT_S))
-        return bool(self.free or self.working or self._joining)
+        return "" if self.free or self.working or self._joining else "no node of the Ray cluster is left"
 
     def ended(self) -> Iterator[tuple[Batch, list[Outcome] | None]]:
         """Yield the batches that end next, waiting at most POLL_S seconds.
@@ -251,3 +278,4 @@ class _Pool:
     def _run_query(self) -> None:
         with contextlib.suppress(Exception):  # the cluster may be gone
             self._answers.append(possible_slots(self._settings))
+            self._answered_s = time.monotonic()

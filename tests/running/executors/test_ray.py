@@ -99,6 +99,29 @@ def test_a_run_whose_cluster_has_lost_its_head_can_still_be_stopped(tmp_path: Pa
     assert {record.outcome.status for record in after} == {MEASURED}
 
 
+def test_a_run_whose_cluster_has_lost_its_head_ends_and_goes_on_on_another(cluster: Any, tmp_path: Path) -> None:
+    from ray.cluster_utils import Cluster
+
+    own: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        with started(tmp_path, *GRID, "--rounds", "1000", num_lines=5, variables={"RAY_ADDRESS": own.address}) as run:
+            own.head_node.kill_gcs_server()
+            _, err = run.communicate(timeout=300)
+    finally:
+        own.shutdown()
+    stored = read_run(tmp_path / "mine").records
+    assert run.returncode == 1, err
+    assert "the head of the Ray cluster is lost" in err
+    assert "Traceback" not in err
+    (again,) = re.findall(r"bench run (--resume .*) --address HOST:6379", " ".join(err.split()))
+    with started(tmp_path, "run", *again.split(), "--address", cluster.address, num_lines=len(stored) + 5) as run:
+        run.send_signal(signal.SIGTERM)
+        _, err = run.communicate(timeout=300)
+    assert run.returncode == 130, err
+    assert read_run(tmp_path / "mine").records[: len(stored)] == stored
+    assert {record.outcome.status for record in stored} == {MEASURED}
+
+
 @pytest.mark.skipif("BENCH_RAY_DEMO" not in os.environ, reason="takes as long as make demo: set BENCH_RAY_DEMO=1")
 def test_the_demo_grid_is_complete_though_a_worker_is_killed(cluster: Any, tmp_path: Path) -> None:
     (found,) = re.findall(r"^DEMO := ((?:.*\\\n)*.*)", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)

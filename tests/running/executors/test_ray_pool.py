@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -9,10 +10,10 @@ from typing import Any
 import pytest
 
 from bench.measure.environment import environment_id
-from bench.running.executors import _cluster
+from bench.running.executors import SLOTS_VARIABLE, _cluster
 from bench.running.executors import ray as executor
 from bench.running.executors._cluster import Slot, SlotSettings
-from bench.spec import MUST_AGREE, Outcome
+from bench.spec import MUST_AGREE, Outcome, RequestError
 from tests.made_jobs import small_job
 
 SETTINGS, NEEDS = SlotSettings(1, "cpu"), {"num_cpus": 1}
@@ -81,6 +82,39 @@ def test_slots_take_no_more_cpus_than_a_node_has(
     ]
     monkeypatch.setattr(_cluster, "ray", lambda: SimpleNamespace(nodes=lambda: nodes))
     assert _cluster.possible_slots(SlotSettings(threads, device, slots)) == [("a", needs) for needs in expected]
+
+
+def test_slots_beside_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SLOTS_VARIABLE, "3")
+    assert executor.settings_of(2, "cpu") == SlotSettings(2, "cpu", 3)
+    with pytest.raises(RequestError, match=r"--slots share .* with --device cuda each GPU is one slot"):
+        executor.settings_of(2, "cuda")
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "answers", "reason"),
+    [(0.0, False, ""), (100.0, True, ""), (100.0, False, "the head of the Ray cluster is lost")],
+)
+def test_a_head_is_lost_once_it_is_silent_and_cannot_be_reached(
+    silent_s: float, answers: bool, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = pool_of(Asked({}), monkeypatch)
+    pool._answered_s -= silent_s
+    monkeypatch.setattr(executor, "head_answers", lambda: answers)
+    assert pool.why_lost() == reason
+
+
+def test_a_run_that_has_lost_its_cluster_names_the_command_that_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = pool_of(Asked({}), monkeypatch)
+    monkeypatch.setattr(pool, "why_lost", lambda: "no node of the Ray cluster is left")
+    monkeypatch.setattr(pool, "start", lambda batch: pool.working.update({object(): (pool.free.popleft(), batch)}))
+    monkeypatch.setenv("RAY_ADDRESS", "here:6379")
+    monkeypatch.setenv(SLOTS_VARIABLE, "3")
+    runner = executor.Executor()
+    runner._pool = pool
+    job = dataclasses.replace(small_job("latency"), run_folder="/a b/mine")
+    with pytest.raises(ConnectionError, match="bench run --resume '/a b/mine' --on ray --slots 3 --address HOST:6379"):
+        next(runner.run_many(iter([(job,)])))
 
 
 @pytest.mark.parametrize("per_node", [1, 3])
