@@ -32,7 +32,7 @@ ray = pytest.importorskip("ray")
 PAGE = (ROOT / "docs" / "cluster.md").read_text()
 NODES = 2
 BENCH = f"""#!/bin/bash
-exec {sys.executable} -m bench "$@" --seq 17 --width 16 --depth 1 --batch 1 --device cpu --threads 1 --metrics latency --quick --rounds 40 --out mine
+exec {sys.executable} -m bench "$@" --seq 17 --width 16 --depth 1 --batch 1 --device cpu --threads 1 --metrics latency --quick --rounds 100 --out mine
 """
 """The recipe's request, made small: the last of a repeated flag counts."""
 SRUN = """#!/bin/bash

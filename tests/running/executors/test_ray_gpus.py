@@ -147,11 +147,11 @@ def devices(found: list[Any]) -> set[str]:
     return {outcome.values["device"] for outcome in found}
 
 
-def test_eight_gpus_work_at_the_same_time_each_on_one_job(program: Path, node_of: NodeStarter, tmp_path: Path) -> None:
-    (program / "wanted").write_text("8")
-    ran = run_bench(program, tmp_path, *REQUEST, "--address", node_of(8, 8))
+def test_four_gpus_work_at_the_same_time_each_on_one_job(program: Path, node_of: NodeStarter, tmp_path: Path) -> None:
+    (program / "wanted").write_text("4")
+    ran = run_bench(program, tmp_path, *REQUEST, "--address", node_of(8, 4))
     assert ran.returncode == 0, ran.stderr
-    assert devices(outcomes(tmp_path)) == {str(number) for number in range(8)}
+    assert devices(outcomes(tmp_path)) == {"0", "1", "2", "3"}
     assert "left out" not in ran.stderr
     assert "are used" not in ran.stderr
 

@@ -65,20 +65,20 @@ def pool_of(asked: Asked, monkeypatch: pytest.MonkeyPatch, *, differing: frozens
 @pytest.mark.parametrize(
     ("device", "threads", "slots", "expected"),
     [
-        ("cuda", 1, 1, [{"num_gpus": 1, "num_cpus": 1}] * 4),
-        ("cuda", 3, 1, [{"num_gpus": 1, "num_cpus": 3}] * 2),
-        ("cpu", 3, 1, [{"num_cpus": 8}]),
-        ("cpu", 9, 1, []),
-        ("cpu", 1, 3, [{"num_cpus": 2}] * 3),
-        ("cpu", 3, 3, []),
+        ("cuda", 1, 1, [{"num_gpus": 1, "num_cpus": 1}] * 8),
+        ("cuda", 3, 1, [{"num_gpus": 1, "num_cpus": 3}] * 5),
+        ("cpu", 3, 1, [{"num_cpus": 16}]),
+        ("cpu", 17, 1, []),
+        ("cpu", 1, 3, [{"num_cpus": 5}] * 3),
+        ("cpu", 6, 3, []),
     ],
 )
 def test_slots_take_no_more_cpus_than_a_node_has(
     device: str, threads: int, slots: int, expected: list[dict[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nodes = [
-        {"NodeID": "a", "Alive": True, "Resources": {"CPU": 8.0, "GPU": 4.0}},
-        {"NodeID": "b", "Alive": False, "Resources": {"CPU": 8.0, "GPU": 4.0}},
+        {"NodeID": "a", "Alive": True, "Resources": {"CPU": 16.0, "GPU": 8.0}},
+        {"NodeID": "b", "Alive": False, "Resources": {"CPU": 16.0, "GPU": 8.0}},
     ]
     monkeypatch.setattr(_cluster, "ray", lambda: SimpleNamespace(nodes=lambda: nodes))
     assert _cluster.possible_slots(SlotSettings(threads, device, slots)) == [("a", needs) for needs in expected]
