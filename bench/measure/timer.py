@@ -103,11 +103,13 @@ class WarmUp:
 
 def warm_up(call: Callable[[], object], stopwatch: Stopwatch, work: Workload) -> WarmUp:
     """Call for `WARMUP_S` seconds, the first call included, and once more where the first one compiles or allocates gradients and state."""
-    taken = [stopwatch.sample(call, 1).wall_s]
+    first_s = last_s = total_s = stopwatch.sample(call, 1).wall_s
     is_plain = work.phase == "infer" and work.engine == EAGER
-    while sum(taken) < WARMUP_S[work.device] or (len(taken) == 1 and not is_plain):
-        taken.append(stopwatch.sample(call, 1).wall_s)
-    return WarmUp(first_call_s=taken[0], calls=len(taken) - 1, call_s=taken[-1])
+    calls = 0
+    while total_s < WARMUP_S[work.device] or (calls == 0 and not is_plain):
+        last_s = stopwatch.sample(call, 1).wall_s
+        total_s, calls = total_s + last_s, calls + 1
+    return WarmUp(first_call_s=first_s, calls=calls, call_s=last_s)
 
 
 class BurstTimer:

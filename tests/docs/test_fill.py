@@ -11,6 +11,7 @@ from tests.docs.fill import PLACES, filled, pages, place
 OPENING = re.compile(r"<!--=(\w+)-->")
 
 
+@pytest.mark.slow
 def test_pages_say_what_their_tables_say() -> None:
     for page in pages():
         text = page.read_text()
