@@ -12,6 +12,7 @@ import io
 import itertools
 import os
 import platform
+import re
 import tokenize
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -28,6 +29,8 @@ from models.layers.plugins import Plugin
 
 BUSY_WINDOW_S = 0.5
 CONTROL_GROUP = Path("/sys/fs/cgroup")
+FOLDERS = re.compile(r"(?<==)/\S*/")
+"""The folder of a file that a setting names, as in `CXX_COMPILER=/usr/bin/c++`."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 TIMED_CODE = (
     *("models/**/*.py", "bench/measure/engines/**/*.py", "bench/timing_groups.py", "bench/metrics/latency.py", "bench/planning/timing.py"),
@@ -267,13 +270,16 @@ def packages() -> Mapping[str, str]:
 
 
 def torch_facts() -> dict[str, Any]:
-    """Return what torch was built from, by which compilers and flags, for which versions of CUDA and ROCm; the last are None in other builds."""
+    """Return what torch was built from, by which compilers and flags, for which versions of CUDA and ROCm; the last are None in other builds.
+
+    Compilers have no folders, which say nothing elsewhere.
+    """
     built = _torch().version
     return {
         "torch_git_revision": built.git_version,
         "torch_cuda": built.cuda,
         "torch_hip": built.hip,
-        "torch_config": " ".join(_torch().__config__.show().split()),
+        "torch_config": FOLDERS.sub("", " ".join(_torch().__config__.show().split())),
     }
 
 

@@ -44,6 +44,8 @@ def test_every_installed_package_is_recorded_and_torchs_build(tmp_path: Path, mo
     assert {"twice": "2", "once": "3", "pytest": pytest.__version__}.items() <= facts["packages"].items()
     assert (facts["torch_git_revision"], facts["torch_cuda"]) == (torch.version.git_version, torch.version.cuda)
     assert "GCC" in facts["torch_config"] or "clang" in facts["torch_config"]
+    assert "CXX_COMPILER=" not in torch.__config__.show() or "CXX_COMPILER=" in facts["torch_config"]
+    assert "=/" not in facts["torch_config"]
 
 
 def test_other_packages_and_builds_of_torch_are_no_other_environment() -> None:
