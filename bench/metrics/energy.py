@@ -92,7 +92,7 @@ def cpu_counter() -> Callable[[], float]:
 
     Of RAPL's other zones, a package holds its cores, and `psys`, the platform, holds the packages. Raises NoEnergyCounterError.
     """
-    zones = {folder: (folder / "name").read_text().strip() for folder in sorted(POWERCAP.glob("intel-rapl:*"))}
+    zones = {folder: (folder / "name").read_text().strip() for folder in rapl_zones()}
     if not zones:
         raise NoEnergyCounterError(f"the CPU shows no energy counter, no {POWERCAP}/intel-rapl:*; in virtual machines that is usual")
     counted = [folder for folder, name in zones.items() if name.startswith("package") or name == "dram"]
@@ -102,6 +102,11 @@ def cpu_counter() -> Callable[[], float]:
         return functools.partial(next, _rapl_millijoules(counted, [_microjoules(folder) for folder in counted]))
     except PermissionError as error:
         raise NoEnergyCounterError(f"only root may read RAPL's counters: sudo chmod a+r {POWERCAP}/intel-rapl:*/energy_uj") from error
+
+
+def rapl_zones() -> list[Path]:
+    """Return the folders of RAPL's zones; none in most virtual machines."""
+    return sorted(POWERCAP.glob("intel-rapl:*"))
 
 
 def _microjoules(zone: Path) -> int:

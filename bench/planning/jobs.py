@@ -10,7 +10,6 @@ import functools
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from bench import catalog
@@ -83,9 +82,7 @@ COMPILE_S = 20.0
 
 Assumed, not measured.
 """
-ENERGY, ENERGY_WINDOW_S = "energy", 5.0
-RAPL = Path("/sys/class/powercap/intel-rapl")
-"""Linux's folder of a CPU's energy counters; without it a job ends at once, with no energy."""
+ENERGY = "energy"
 TRAIN_PHASE_FACTOR = 3
 SHORTEST_STEP_S = 1e-5
 """Time of a step on the CPU that multiplies nothing."""
@@ -306,9 +303,10 @@ def estimated_job_seconds(job: Job, planned: PlannedCell, plan: Plan, pilots: Ma
     if job.group:
         burst_s = step_s * (job.num_calls + uncounted_calls(work.device, step_s)) + TURN_S
         return setup_seconds(pilot or Pilot(call_s=step_s), work.device) + job.num_blocks * burst_s
-    overhead_s += _compile_seconds(job, repeat) + (
-        ENERGY_WINDOW_S if job.metric == ENERGY and (work.device == "cuda" or RAPL.exists()) else 0.0
-    )
+    overhead_s += _compile_seconds(job, repeat)
+    if job.metric == ENERGY:
+        energy = catalog.load("metrics", ENERGY)
+        overhead_s += energy.WINDOW_S if work.device == "cuda" or energy.rapl_zones() else 0.0  # without a counter it ends at once
     if job.shared_id:
         return min(plan.settings.limit_s, overhead_s + plan.settings.sample_s)
     if repeat in ("round", PILOT):

@@ -109,7 +109,7 @@ def _by_metric(study: Study, num_rounds: str, counted_by: str) -> dict[str, str]
         "memory": "Memory: the peak of live tensors in a separate pass, split into weights, gradients, optimizer state and activations.",
         "energy": (
             "Energy: the rise of a counter over windows of seconds, idle power and other work included. The column energy_source names it: NVML's of "
-            "the whole GPU, RAPL's of all CPU packages of the machine and of DRAM where it has one, or Apple's of CPU cores and DRAM."
+            "the whole GPU, or RAPL's of all CPU packages of the machine and of DRAM where it has one."
         ),
         "accuracy": (
             f"Accuracy: {numbers.counted(settings.seeds, 'seed')}, {_recipes(plan)}"
