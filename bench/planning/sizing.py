@@ -43,16 +43,16 @@ SUGGESTED_WIDTHS = (64, 96, 128, 192, 256, 384, 512, 768, 1024)
 OWN = "python"
 """The family of a user's own models."""
 MISSING = re.compile(r"missing \d+ required .*argument.*?: '(\w+)'")
-VALUES = r"(?i)meta (?:device type )?tensor|data-(?:in)?dependent|depends on values"
-"""Torch's words where values are asked for, and ours."""
-AT_ANY_WIDTH = (VALUES, "must return a torch.nn.Module", "cannot count")
-"""Words of errors that a model has at every width."""
+REFUSES = "refuses its arguments"
+"""Words of an error that another width may mend; those of all other kinds remain."""
 ADVICE = {
-    "refuses its arguments": "give arguments that it takes: FILE.py:NAME+argument=VALUE",
+    REFUSES: "give arguments that it takes: FILE.py:NAME+argument=VALUE",
     "must return a torch.nn.Module": "return a torch.nn.Module",
     "cannot count": "a count without it would be too small; write it as torch's own matrix products",
     "deepcopy": "name a function that builds it: a built module is copied for every use",
-    VALUES: "let sizes alone decide what its forward pass does: what depends on the values of its data has no one count of FLOPs",
+    r"(?i)meta (?:device type )?tensor|data-(?:in)?dependent|depends on values": (  # torch's words where values are asked for, and ours
+        "let sizes alone decide what its forward pass does: what depends on the values of its data has no one count of FLOPs"
+    ),
 }
 """What to do about a model from a user's code, by words of the error; the first that are found."""
 BY_REFERENCE = {"flops": FLOPS_TOLERANCE, "state": STATE_TOLERANCE}
@@ -152,7 +152,6 @@ def _own_widths(wanted: ModelRequest, request: Request, n: int, kept: dict[int, 
 
 def _own_width(wanted: ModelRequest, request: Request, n: int, budget: int) -> int:
     target = _own_target(wanted, request, n, budget)
-
     at_any_width: list[ValueError] = []
 
     def count(width: int) -> int:
@@ -165,7 +164,7 @@ def _own_width(wanted: ModelRequest, request: Request, n: int, budget: int) -> i
             raise
         except Exception as error:  # code from outside may raise anything
             found = ValueError(one_line(error))
-            if any(re.search(words, str(found)) for words in AT_ANY_WIDTH):
+            if any(re.search(words, str(found)) for words in ADVICE if words != REFUSES):
                 at_any_width.append(found)
             raise found from error
 
