@@ -72,14 +72,16 @@ class Axes:
 def compare_in(stored: Sequence[StoredRun], costs: Sequence[str] = (), y: str = "") -> tuple[CostAgainstQuality, ...]:
     """Compare quality with each of `costs` in a run, or in several as one; all have the same trained models and tests.
 
-    Without `costs`, the cost is the first that differs between models; without `y`, the quality is accuracy. Models of an ablation are named as its
-    arms. Raises RequestError for an unknown axis, if there is nothing to compare, or if the runs cannot be merged.
+    Without `costs`, the cost is the first that differs between models; without `y`, the quality is accuracy. The arms of an ablation that
+    change the model name it. Raises RequestError for an unknown axis, if there is nothing to compare, or if the runs cannot be merged.
     """
     known, quality = study(*stored), y or "accuracy"
     chance = {task: _chance(task) for task in known.rows["task"].dropna().unique()}
-    arms = {cell: arm.name for part in known.plan.parts for arm in part.arms for cell in arm.cells}
+    model = dict(zip(known.rows["cell_id"], known.rows["model"], strict=True))
+    arms = [arm for part in known.plan.parts for arm in part.arms if len({model[cell] for cell in arm.cells}) == 1]
+    names = {cell: arm.name for arm in arms for cell in arm.cells}
     chosen = dict.fromkeys(costs or [varying_cost(known, quality) or "params"])
-    return tuple(front_of(known, choose_axes(x, quality), chance, arms) for x in chosen)
+    return tuple(front_of(known, choose_axes(x, quality), chance, names) for x in chosen)
 
 
 def _chance(task: str) -> float | None:

@@ -16,7 +16,7 @@ from bench.pooling import pool_of
 from bench.reading.store import RECORDS
 from bench.reading.table import item_scores_of
 from bench.running.writer import line_of, start_run
-from bench.spec import Job, Outcome, Plan, Recipe, RequestError, Settings
+from bench.spec import Job, Outcome, Part, Plan, PlannedArm, Recipe, RequestError, Settings
 from tests.fake_executor import measured, stored_run
 from tests.report.conftest import Answer
 from tests.requested import parse_request
@@ -194,6 +194,22 @@ def test_data_may_differ_by_length_and_older_records_name_none() -> None:
     partly = data_named(lambda job: "" if job.repeat else "a")
     assert len(item_scores_of(stored_run(planned(seq="17,65"), by_length))) == 6
     assert len(item_scores_of(stored_run(planned(), partly))) == 3
+
+
+def test_an_arm_names_its_model_unless_it_has_several(tmp_path: Path, answer: Answer) -> None:
+    def compared(name: str, plan: Plan, *arms: PlannedArm) -> str:
+        part = Part(name="asked", match="params", batching="", cells=tuple(p.cell.cell_id for p in plan.cells), arms=arms)
+        code, out, _ = answer("compare", write_run(tmp_path / "results" / name, replace(plan, parts=(part,))))
+        assert code == 0
+        return " ".join(out.split())
+
+    plan, single = planned(params="250k,1M"), planned()
+    sizes = [[p.cell.cell_id for p in plan.cells if p.sizing.budget == budget] for budget in (250_000, 1_000_000)]
+    out = compared("several", plan, *(PlannedArm(name=name, cells=tuple(of)) for name, of in zip(("small", "large"), sizes, strict=True)))
+    assert "gmlp above vit (n = 17 at 250 k, 1 M)" in out
+    assert "small" not in out
+    out = compared("one", single, *(PlannedArm(name=f"arm {p.cell.model.family}", cells=(p.cell.cell_id,)) for p in single.cells))
+    assert "arm gmlp above arm vit;" in out, "one place is not repeated with each pair"
 
 
 def test_a_diverged_seed_is_counted_and_its_model_not_claimed_worse(tmp_path: Path, answer: Answer) -> None:

@@ -337,17 +337,18 @@ def verdict_sentence(comparisons: Sequence[Comparison]) -> list[str]:
         return ["No two trained models of equal size share task, n and budget, so nothing is compared pairwise."]
     significant = [c for c in comparisons if c.significant]
     decidable = [c for c in comparisons if not c.caveat]
+    placed = len({(c.group["task"], *_place_of(c)) for c in comparisons}) > 1
     found = []
     if decidable:
-        clauses = _clauses(significant)
+        clauses = _clauses(significant, placed=placed)
         listed = f": {_listed(clauses)}" if clauses else ""
         found.append(f"{len(significant)} of {len(decidable)} differences {_are(len(significant))} significant{listed}.")
     if len(decidable) > len(significant):
-        others = _clauses([c for c in decidable if not c.significant], " and ")
+        others = _clauses([c for c in decidable if not c.significant], " and ", placed=placed)
         found.append(f"No significant difference: {_listed(others)}.")
     for caveat in dict.fromkeys(c.caveat for c in comparisons if c.caveat):
         open_pairs = [c for c in comparisons if c.caveat == caveat]
-        about = f"{len(open_pairs)} pairs" if len(open_pairs) > MAX_CLAUSES else "; ".join(_clauses(open_pairs, " and "))
+        about = f"{len(open_pairs)} pairs" if len(open_pairs) > MAX_CLAUSES else "; ".join(_clauses(open_pairs, " and ", placed=placed))
         found.append(f"Not decided ({caveat}): {about}.")
     return found
 
@@ -447,17 +448,24 @@ def _size(row: Mapping[str, Any]) -> str:
     return str(row["size"]) if not numbers.is_empty(row["budget"]) else numbers.count(row["params"])
 
 
-def _clauses(comparisons: Sequence[Comparison], joint: str = " above ") -> list[str]:
-    """Write one clause per pair of models.
+def _clauses(comparisons: Sequence[Comparison], joint: str = " above ", *, placed: bool) -> list[str]:
+    """Write one clause per pair of models, if `placed` with the lengths and budgets.
 
     Example: `gmlp above vit (n = 17 at 300 k, 1 M)`.
     """
     places: dict[str, dict[float, list[str]]] = defaultdict(lambda: defaultdict(list))
     for c in comparisons:
-        budget = "own size" if numbers.is_empty(c.group["budget"]) else numbers.count(c.group["budget"])
+        n, budget = _place_of(c)
         names = (c.first, c.second) if joint == " above " else sorted((c.first, c.second))
-        places[joint.join(names)][c.group["seq_len"]].append(budget)
+        places[joint.join(names)][n].append(budget)
+    if not placed:
+        return list(places)
     return [f"{pair} ({'; '.join(_place(n, budgets) for n, budgets in lengths.items())})" for pair, lengths in places.items()]
+
+
+def _place_of(comparison: Comparison) -> tuple[float, str]:
+    n, budget = comparison.group["seq_len"], comparison.group["budget"]
+    return n, "own size" if numbers.is_empty(budget) else numbers.count(budget)
 
 
 def _listed(clauses: Sequence[str]) -> str:
