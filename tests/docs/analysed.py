@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-import pandas
-
 from bench import numbers
 from bench.analysis.effects import Effect
-from bench.analysis.front import accuracies_of, choose_axes, front_of, on_front
+from bench.analysis.front import accuracies_of
 from bench.analysis.study import Study, study
 from bench.questions import PaysFrom
 from bench.reading.store import read_run
@@ -28,7 +26,6 @@ from bench.report.sections.training import budget_table
 from bench.report.sections.verdicts import interval_text
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
-FRONT_COSTS = ("latency_ms", "flops", "peak_memory_bytes")
 One = TypeVar("One")
 
 
@@ -138,24 +135,6 @@ def _score(found: Study, *, part: str, arm: str, n: int) -> str:
     if solved := found.solved.get(row["cell_id"]):
         return f"{numbers.fraction(row['accuracy'])} ({solved.num} of {solved.of})"
     return numbers.fraction(*(row[f"accuracy{end}"] for end in ("", "_low", "_high")))
-
-
-def fronts(report: str, part: str, n: int) -> Cells:
-    """The variants on the front of accuracy against time, FLOPs and memory, cheapest first."""
-
-    def write(found: Study, cost: str) -> str:
-        arms = [arm for one in found.plan.parts if one.name == part for arm in one.arms]
-        rows = _front(report, cost)
-        return "; ".join(rows[rows["cell_id"].isin([cell for arm in arms for cell in arm.cells]) & (rows["seq_len"] == n)]["label"])
-
-    return cells(*(Analysed(report=report, write=functools.partial(write, cost=cost)) for cost in FRONT_COSTS))
-
-
-@functools.cache
-def _front(report: str, cost: str) -> pandas.DataFrame:
-    found = known(*together(report))
-    names = {cell: arm.name for part in found.plan.parts for arm in part.arms for cell in arm.cells}
-    return on_front(front_of(found, choose_axes(cost, "accuracy"), {}, names).rows)
 
 
 def pays_from(report: str, part: str, arm: str) -> Analysed:

@@ -29,7 +29,6 @@ from tests.docs.analysed import (
     effect,
     equal_training,
     exponent,
-    fronts,
     known,
     lead,
     lead_over_variant,
@@ -108,7 +107,6 @@ def place(run: str, text: str, **where: Any) -> Place:
 SEQ, THREE = "2026-11-27_cpu_sequence_length", "2026-11-27_cpu_three_families"
 INTEL = "2026-11-26_cpu_sequence_length"
 LONG, MIXING = "2026-11-28_cpu_equal_4097", "2026-11-27_cpu_token_mixing_cost"
-CIFAR_17, CIFAR_65 = "2026-11-20_cpu_cifar10_17", "2026-11-20_cpu_cifar10_65"
 DIGITS, CONTROL = "2026-11-20_cpu_digits", "2026-11-20_cpu_control"
 GATING, WHOLE = "2026-11-25_cpu_spatial_gating", "2026-11-26_cpu_vision_recipe_whole"
 NORMS, PRECISION, SCALE = "2026-11-25_cpu_normalisation", "2026-11-25_cpu_precision", "2026-11-26_cpu_scale"
@@ -132,6 +130,10 @@ PAIR: Mapping[str, Mapping[str, Any]] = {
     "fused": {"model": "vit", "attention": "auto"},
     "explicit": {"model": "vit", "attention": "math"},
     "linear": {"model": "metaformer+mixer=linear_attention"},
+}
+AT_EQUAL_FLOPS: Mapping[str, Mapping[str, Any]] = {
+    "gmlp": {"model": "gmlp", "match": "flops"},
+    "fused": {"model": "vit", "attention": "auto", "match": "params"},
 }
 THREE_RATIOS = "{gmlp/fused} | {gmlp/explicit} | {explicit/fused}"
 SIZES = "{gmlp.params:count} | {fused.params:count}"
@@ -266,12 +268,7 @@ PLACES: Mapping[str, Fillable] = {
     },
     **{f"params_{n}": compared(SEQ, WIDE, match="params", budget=5e6, seq_len=n) for n in (17, 65, 257, 513, 1025)},
     "params_4097": compared(LONG, WIDE, match="params", seq_len=4097),
-    "flops_1025": Place(
-        run=SEQ,
-        text=f"{WIDTHS} | {{gmlp/fused}}",
-        where=EQUAL,
-        rows={"gmlp": {"model": "gmlp", "match": "flops"}, "fused": {"model": "vit", "attention": "auto", "match": "params"}},
-    ),
+    "flops_1025": Place(run=SEQ, text=f"{WIDTHS} | {{gmlp/fused}}", where=EQUAL, rows=AT_EQUAL_FLOPS),
     "shape_5m_1025": compared(SEQ, f"{WIDTHS} | {{gmlp/fused}}", match="shape", **EQUAL),
     "equal_1025": compared(SEQ, f"{WIDTHS} | {{gmlp/fused}}", match="params", **EQUAL),
     **{
@@ -363,6 +360,10 @@ PLACES: Mapping[str, Fillable] = {
     },
     "equal_ratio": compared(SEQ, "{gmlp/fused}", match="params", **EQUAL),
     "shape_ratio": compared(SEQ, "{gmlp/fused}", match="shape", **LONGEST),
+    "shape_ratio_5m": compared(SEQ, "{gmlp/fused}", match="shape", **EQUAL),
+    "flops_ratio": Place(run=SEQ, text="{gmlp/fused}", where=EQUAL, rows=AT_EQUAL_FLOPS),
+    "equal_explicit_ratio": compared(SEQ, "{gmlp/explicit}", match="params", **EQUAL),
+    "explicit_ratio_1025": compared(SEQ, "{gmlp/explicit}", match="shape", seq_len=1025, **SMALL),
     "linear_ratio": compared(SEQ, "{linear/fused}", match="shape", **LONGEST),
     **{
         f"published_{n}": Place(
@@ -396,10 +397,6 @@ PLACES: Mapping[str, Fillable] = {
         f"read_{name}": cells(score(ESCAPE, QUESTIONS, arm, 32), *(score(ESCAPE_IMAGES, IMAGES, arm, n) for n in (64, 256)))
         for name, arm in (TRAINED | FAMILIES).items()
     },
-    **{f"front_images_{n}": fronts(ESCAPE_IMAGES, IMAGES, n) for n in (64, 256)},
-    **{f"front_recall_{n}": fronts(ESCAPE, RECALL, n) for n in (64, 256)},
-    **{f"front_copy_{n}": fronts(ESCAPE, COPY, n) for n in (64, 256)},
-    "front_questions": fronts(ESCAPE, QUESTIONS, 32),
     **{
         f"three_{name}": cells(
             compared(run, MEANS, FAMILY_ROWS, **where), *(lead(run, "gmlp", rival, **where) for rival in ("vit", "transformer"))
@@ -410,9 +407,6 @@ PLACES: Mapping[str, Fillable] = {
             ("digits_300k", DIGITS, {"budget": 300e3}),
             ("digits_1m", DIGITS, {"budget": 1e6}),
             ("trec", TREC, {}),
-            ("105k_17", CIFAR_17, {"budget": 105e3}),
-            ("300k_17", CIFAR_17, {"budget": 300e3}),
-            ("105k_65", CIFAR_65, {"budget": 105e3}),
         )
     },
     "three_300k": cells(
@@ -463,14 +457,7 @@ PLACES: Mapping[str, Fillable] = {
     "lead_4m_attention": lead(CIFAR_4M, "transformer", "vit"),
     "lead_control": lead(CONTROL, "gmlp+pool=mean", "gmlp+gating=identity+pool=mean"),
     **{
-        f"equal_{name}": equal_training(run, f"gMLP - {rival}", where)
-        for name, run, rival, where in (
-            ("300k_17", CIFAR_17, "ViT", "cifar10, n = 17, 300 k"),
-            ("105k_17", CIFAR_17, "ViT", "cifar10, n = 17, 105 k"),
-            ("105k_65", CIFAR_65, "ViT", "cifar10, n = 65, 105 k"),
-            ("4m_vit", CIFAR_4M, "ViT", "cifar10, n = 17, 4 M"),
-            ("4m_transformer", CIFAR_4M, "Transformer", "cifar10, n = 17, 4 M"),
-        )
+        f"equal_4m_{rival.lower()}": equal_training(CIFAR_4M, f"gMLP - {rival}", "cifar10, n = 17, 4 M") for rival in ("ViT", "Transformer")
     },
     **{f"gate_{name}": effect(GATING, "photographs", arm) for name, arm in GATES.items()},
     **{f"mixing_{part}": lead_over_variant(GATING, part, "identity") for part in ("photographs", "digits")},

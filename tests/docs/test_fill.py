@@ -26,5 +26,5 @@ def test_every_place_stands_on_a_page() -> None:
 def test_an_unknown_place_and_an_unclear_row_are_errors() -> None:
     with pytest.raises(KeyError, match="nothing"):
         filled("It took <!--=nothing-->1.2<!--/--> s.")
-    with pytest.raises(LookupError, match="2 rows with"):
-        place("2026-11-20_cpu_cifar10_17", "{accuracy:fraction}", model="vit").filled()
+    with pytest.raises(LookupError, match="3 rows with"):
+        place("2026-11-20_cpu_digits", "{accuracy:fraction}", model="vit").filled()
