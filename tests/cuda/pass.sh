@@ -24,7 +24,7 @@ stage=${1:-} argument=${2:-}
 python=${PYTHON:-python3} work=${WORK:-/tmp/gmlp}
 carried=$PWD/.gpu parts=($PWD/.cifar1 $PWD/.cifar2)
 MAX_PART=$((50 * 1024 * 1024))
-PARTS=("headline" "odd sizes" "trace" "escape" "51M on CIFAR-10" "published" "4M on CIFAR-10" "explicit attention" "energy" "fp32" "compiled" "gates" "attention kernels")
+PARTS=("headline" "odd sizes" "trace" "escape" "a token for each pixel" "51M on CIFAR-10" "published" "4M on CIFAR-10" "explicit attention" "energy" "fp32" "compiled" "gates" "attention kernels")
 
 prepare() {
     local data=$argument part=0 size=0 exclude
@@ -187,7 +187,7 @@ evidence() {
         learn "$LEARN_S"
     else
         say "no CIFAR-10: trainings are left out"
-        wanted=("published" "${PARTS[@]:7}")
+        wanted=("published" "${PARTS[@]:8}")
     fi
     ask more "$(left)" "${wanted[@]}"
     [[ -d $work/gpu/traces ]] && tar -C "$work/gpu" -cJf "$OUT/traces.tar.xz" traces

@@ -1,4 +1,4 @@
-"""What the analysis of runs says, for the places of `tests.docs.fill`: effects, leads, solved seeds, fronts and from where a mixer pays.
+"""What the analysis of runs says, for the places of `tests.docs.fill`: effects, leads, solved seeds and from where a mixer pays.
 
 Every interval is that of the page which reports the runs.
 """
