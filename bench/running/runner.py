@@ -85,8 +85,6 @@ def execute(
 
     `retry` names the jobs to measure again:
     `failed`: jobs without a measurement, together with the jobs they take turns with; new outcomes replace the old ones.
-    `unstable`: cells with unstable latency, and the cells they take turns with, get the planned number of rounds again. Earlier rounds stay.
-    Intervals may then miss their level, because the data chose the number of rounds.
     `corrupt`: unreadable lines are moved aside and their jobs run again.
 
     `records`: the folder's records, if they were read before.
@@ -171,7 +169,7 @@ class _Execution:
     _postponed: list[Job] = field(default_factory=list)
 
     def run(self, executor: str, retry: Sequence[str]) -> None:
-        """Run all missing jobs, then the additional rounds of unstable cells.
+        """Run all missing jobs.
 
         Some jobs become known only after others: trainings need the learning rate that won its trials. So it repeats until no job is missing.
         """

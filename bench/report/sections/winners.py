@@ -10,27 +10,20 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas
 
 from bench import numbers
-from bench.analysis.frame import work_text
+from bench.analysis.frame import WORK_KEYS, constant_work, row_values, varying, work_text
 from bench.analysis.ratios import RankedModel, Ranking
 from bench.analysis.study import Study
 from bench.analysis.trust import TOLERANCE, unlike_sizes
 from bench.report.charts.style import role_of
-from bench.report.document import Block, Field, Strip
-from bench.report.sections.wording import join_names, size_note, spell_out_model
-from bench.spec import NO_MATCH
-
-if TYPE_CHECKING:
-    import pandas
-
-import pandas
-
-from bench.analysis.frame import WORK_KEYS, constant_work, row_values, varying
-from bench.report.document import Paragraph, TableBlock
-from bench.report.sections.wording import spell_out_policy
+from bench.report.document import Block, Field, Paragraph, Strip, TableBlock
+from bench.report.sections.wording import join_names, size_note, spell_out_model, spell_out_policy
 from bench.report.tables import Table
+from bench.spec import NO_MATCH
 
 MAX_ROWS = 8
 """Rows of the strip; the table of all pairs has the rest."""
