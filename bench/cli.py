@@ -316,7 +316,7 @@ def diff(
     which is faster.
     """
     if options.code:
-        from bench.code_diff import diff_code
+        from bench.commands.code_diff import diff_code
 
         group: Any = typer.main.get_command(app)
         diff_code(runs, group.commands["run"], options)

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from bench import cli, code_diff
+from bench import cli
+from bench.commands import code_diff
 from bench.commands.run import Measured, Stopped
 from bench.intervals import ratio_over_rounds
 from bench.planning.jobs import jobs
