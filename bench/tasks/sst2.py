@@ -14,14 +14,13 @@ from typing import Any
 from bench.spec import RequestError
 from bench.tasks import Place, Splits
 from bench.tasks._info import Sequences, TaskChoice, TaskInfo
-from bench.tasks.readers.hub import HubSplit, PublishedTexts
+from bench.tasks.readers.hub import HubSplit, PublishedTexts, require_files
 from bench.tasks.readers.text import (
     Texts,
     TextSplits,
     info_with_tokens,
     published_splits,
     read_lines,
-    require_files,
     require_tokenizer,
 )
 from bench.tasks.readers.tokenise import BYTE_VOCAB_SIZE, LABELLED_OPTIONS

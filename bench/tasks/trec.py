@@ -13,8 +13,8 @@ from typing import Any
 from bench.spec import RequestError
 from bench.tasks import Place, Splits
 from bench.tasks._info import Sequences, TaskChoice, TaskInfo
-from bench.tasks.readers.hub import CONVERTED, HubSplit, PublishedTexts
-from bench.tasks.readers.text import Texts, TextSplits, info_with_tokens, published_splits, require_files, require_tokenizer
+from bench.tasks.readers.hub import CONVERTED, HubSplit, PublishedTexts, require_files
+from bench.tasks.readers.text import Texts, TextSplits, info_with_tokens, published_splits, require_tokenizer
 from bench.tasks.readers.tokenise import BYTE_VOCAB_SIZE, LABELLED_OPTIONS
 
 OPTIONS = LABELLED_OPTIONS

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 from bench.files import write_bytes
 from bench.spec import RequestError
 from bench.tasks._info import TaskInfo
+from bench.tasks.readers.text import Texts
 
 if TYPE_CHECKING:
-    from bench.tasks.readers.text import Texts
+    from bench.tasks import Place
 
 CONVERTED = "refs/convert/parquet"
 """Revision with the hub's own parquet files of a repository whose loading script the library no longer runs."""
@@ -52,6 +53,21 @@ class PublishedTexts:
 
     def num_items(self, split: str) -> int:
         return {"train": self.info.num_train, "validation": self.info.num_validation, "test": self.info.num_test}[split]
+
+
+def require_files(published: PublishedTexts, folder: Path, place: Place) -> None:
+    """Download missing files if `place` allows it.
+
+    Raises RequestError otherwise: the message names the folder and the first missing file, the hint the source.
+    """
+    missing = [name for name in published.files if not (folder / name).is_file()]
+    if missing and place.download:
+        download(published, missing, folder)
+    elif missing:
+        raise RequestError(
+            f"task {published.info.name} needs {' and '.join(published.files)} in {folder}; {missing[0]} is not there",
+            f"add `download`, or {published.where}",
+        )
 
 
 def download(published: PublishedTexts, names: Sequence[str], folder: Path) -> None:

@@ -17,11 +17,10 @@ from typing import IO, TYPE_CHECKING, Any
 from bench.spec import OptionValue, RequestError
 from bench.tasks._info import Sequences, TaskChoice, TaskInfo
 from bench.tasks.readers import byte_pairs
-from bench.tasks.readers.hub import PublishedTexts, download
 from bench.tasks.readers.tokenise import Tokenise, learn_tokens, require_tokens
 
 if TYPE_CHECKING:
-    from bench.tasks import Place, Split, Splits
+    from bench.tasks import Split, Splits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,21 +57,6 @@ def require_tokenizer(choice: TaskChoice) -> None:
     """Raise RequestError if the requested tokenizer is not available."""
     if choice.options["tokenizer"] == "bpe":
         byte_pairs.require_library()
-
-
-def require_files(published: PublishedTexts, folder: Path, place: Place) -> None:
-    """Download missing files if `place` allows it.
-
-    Raises RequestError otherwise: the message names the folder and the first missing file, the hint the source.
-    """
-    missing = [name for name in published.files if not (folder / name).is_file()]
-    if missing and place.download:
-        download(published, missing, folder)
-    elif missing:
-        raise RequestError(
-            f"task {published.info.name} needs {' and '.join(published.files)} in {folder}; {missing[0]} is not there",
-            f"add `download`, or {published.where}",
-        )
 
 
 def published_splits(info: TaskInfo, read: TextSplits, folder: Path, choice: TaskChoice, *, num_tokens: int) -> Splits:
