@@ -26,6 +26,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bench import numbers
 from bench.analysis.accuracy import GROUP, MIN_DECIDED_SEEDS, Scores, Solved, compare_scores, seed_caveat
 from bench.analysis.effects import Contrast, Effect, place_text
 from bench.analysis.frame import SCOPE_KEYS, WITHOUT_PAIRS, is_subject, label_of, scope_of, scope_rank
@@ -549,15 +550,12 @@ def judge_speed(claim: Claim, evidence: Evidence) -> list[Verdict]:
         if len(pairs) < 2:
             continue
         by_length = [_speed_at(first, second, evidence) for first, second in pairs]
-        lengths = {answer: [str(n) for n, given, _, gap in by_length if given == answer and not gap] for answer in SPEED_WORDS}
+        lengths = {answer: [str(at.n) for at in by_length if at.answer == answer and not at.gap] for answer in SPEED_WORDS}
         where = "; ".join(f"{SPEED_WORDS[answer]} at n = {', '.join(there)}" for answer, there in lengths.items() if there)
-        gaps: dict[str, list[str]] = {}
-        for n, _, _, gap in by_length:
-            if gap:
-                gaps.setdefault(gap, []).append(str(n))
+        gaps = {gap: [str(at.n) for at in by_length if at.gap == gap] for gap in dict.fromkeys(at.gap for at in by_length if at.gap)}
         unmatched = SHAPE_ONLY if scope.get("match") == "shape" else ""
-        answer = UNDECIDED if unmatched else answer_to_all([given for _, given, _, _ in by_length])
-        shown = next(((n, ratio) for n, given, ratio, _ in reversed(by_length) if ratio and (unmatched or given == answer)), None)
+        answer = UNDECIDED if unmatched else answer_to_all([at.answer for at in by_length])
+        shown = [(at.n, at.ratio) for at in by_length if at.ratio and (unmatched or at.answer == answer)][-1:]
         texts = [unmatched, f"gMLP is {where}." if where else "", *(f"At n = {', '.join(there)}: {gap}" for gap, there in gaps.items())]
         found.append(
             Verdict(
@@ -566,24 +564,37 @@ def judge_speed(claim: Claim, evidence: Evidence) -> list[Verdict]:
                 scope=scope,
                 answer=answer,
                 reason=" ".join(filter(None, texts)),
-                estimates=(Estimate(name=f"ratio of times at n = {shown[0]}", value=shown[1], unit="ratio"),) if shown else (),
+                estimates=tuple(Estimate(name=f"ratio of times at n = {n}", value=ratio, unit="ratio") for n, ratio in shown),
                 cells=tuple(str(row["cell_id"]) for pair in pairs for row in pair),
             )
         )
     return found
 
 
-def _speed_at(first: Row, second: Row, evidence: Evidence) -> tuple[int, str, Interval | None, str]:
-    """Return the length, the answer there, the ratio, and why there is no answer."""
+@dataclass(frozen=True, kw_only=True)
+class SpeedAt:
+    """Whether the first of two models is faster at one length.
+
+    `gap`: why there is no answer; empty if there is one.
+    """
+
+    n: int
+    answer: str
+    ratio: Interval | None
+    gap: str = ""
+
+
+def _speed_at(first: Row, second: Row, evidence: Evidence) -> SpeedAt:
     cells = first["cell_id"], second["cell_id"]
-    level = joint_level(LEVEL, evidence.contrasts.get(first["cell_id"], 1))
-    ratio, num_rounds, n = ratio_of(*cells, evidence.timings, level), len(evidence.timings.log_ratios(*cells)), int(first["seq_len"])
+    ratio = ratio_of(*cells, evidence.timings, joint_level(LEVEL, evidence.contrasts.get(first["cell_id"], 1)))
+    unanswered = SpeedAt(n=int(first["seq_len"]), answer=UNDECIDED, ratio=ratio)
     if failed := [f"{row['model']}: {row['status']}" for row in (first, second) if row.get("status", MEASURED) != MEASURED]:
-        return n, UNDECIDED, ratio, f"not measured ({', '.join(failed)})."
+        return dataclasses.replace(unanswered, gap=f"not measured ({', '.join(failed)}).")
+    num_rounds = len(evidence.timings.log_ratios(*cells))
     if ratio is None or num_rounds < MIN_CLAIM_ROUNDS:
-        noun = "round" if num_rounds == 1 else "rounds"
-        return n, UNDECIDED, ratio, f"{num_rounds} {noun} in common; at least {MIN_CLAIM_ROUNDS} are needed. Add --rounds."
-    return n, answer_of(ratio, high=1.0), ratio, ""
+        common = f"{numbers.counted(num_rounds, 'round')} in common"
+        return dataclasses.replace(unanswered, gap=f"{common}; at least {MIN_CLAIM_ROUNDS} are needed. Add --rounds.")
+    return dataclasses.replace(unanswered, answer=answer_of(ratio, high=1.0))
 
 
 def judge_accuracy(claim: Claim, evidence: Evidence) -> list[Verdict]:
