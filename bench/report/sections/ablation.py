@@ -10,13 +10,14 @@ from typing import Any
 
 from bench import numbers
 from bench.analysis.effects import COSTS, QUALITIES, Effect
+from bench.analysis.frame import NUMBER_COLUMNS
 from bench.analysis.growth import FLOPS, LATENCY, GrowthMeasure
 from bench.analysis.study import Study
 from bench.intervals import LEVEL, joint_level
 from bench.questions import MEASURES, OWN_SPREADS, Measure
 from bench.report.document import Block, TableBlock
 from bench.report.sections.verdicts import interval_json, interval_text, plain_value
-from bench.report.tables import Table
+from bench.report.tables import Column, Table, number, plain, table
 from bench.spec import Part, PlannedArm
 from models.layers.cost import Cost, Polynomial
 
@@ -35,12 +36,12 @@ def effect_blocks(study: Study) -> tuple[Block, ...]:
     planned = study.plan.question.seed_spread if study.plan.question else ""
     for part in (part for part in study.plan.parts if part.arms):
         effects = [effect for effect in study.effects if effect.contrast.part == part.name]
-        table = effect_table(part, effects, study)
-        blocks.append(TableBlock(table=table, caption=_caption(part, effects, table, planned)))
+        shown = effect_table(part, effects, study)
+        blocks.append(TableBlock(table=shown, caption=_caption(part, effects, shown, planned)))
     return (*blocks, *fact_blocks(study))
 
 
-def _caption(part: Part, effects: Sequence[Effect], table: Table, planned: str) -> str:
+def _caption(part: Part, effects: Sequence[Effect], shown: Table, planned: str) -> str:
     """Describe the intervals, and say where the plan had another method; `planned`: how it meant to estimate spreads over seeds."""
     estimated = [effect for effect in effects if not effect.is_exact]
     caveats = "; ".join(dict.fromkeys(effect.caveat for effect in effects if effect.caveat))
@@ -52,7 +53,7 @@ def _caption(part: Part, effects: Sequence[Effect], table: Table, planned: str) 
         f"The plan, of before this method, says: {planned}." if is_trained and planned not in ("", OWN_SPREADS) else "",
         "Solved by: seeds that reach the score at which the task counts as solved, with the exact interval of their share (Clopper and Pearson "
         "1934), 95 % together for the variants; two shares are compared by Boschloo's exact test (1970)."
-        if "solved by" in table.headers
+        if "solved by" in shown.headers
         else "",
         "An effect is significant if its interval excludes 0, or 1 for ratios.",
         f"Effects with a caveat are never called significant: {caveats}." if caveats else "",
@@ -62,29 +63,45 @@ def _caption(part: Part, effects: Sequence[Effect], table: Table, planned: str) 
 
 def effect_table(part: Part, effects: Sequence[Effect], study: Study) -> Table:
     """Return one row per configuration of each variant, without empty columns."""
-    rows = study.row_by_cell
-    by_cell = {(e.contrast.arm, e.contrast.first, e.measure.name): e for e in effects if e.contrast.against == part.baseline}
-    cells = [(arm.name, rows[cell_id]) for arm in part.arms for cell_id in arm.cells if cell_id in rows]
-    columns: list[tuple[str, Callable[[str, Row], tuple[str, float | None]]]] = [("variant", lambda arm, _: (arm, None))]
-    columns += [(title, _place(key)) for key, title in PLACES.items() if any(key in e.contrast.place for e in effects)]
-    for name in QUALITIES:
-        measure = MEASURES[name]
-        columns += [(measure.value or measure.title, _quality(name)), (f"{measure.title}, {_against(measure)}", _effect(name, by_cell))]
-    columns += [("solved by", _solved(by_cell, study)), ("steps to solve it", _steps(study)), ("state", _state)]
-    columns += [(f"{MEASURES[name].title}, ratio", _effect(name, by_cell)) for name in COSTS]
-    columns += [("width / ffn_width", lambda _, row: (f"{row['width']:.0f} / {row['ffn_width']:.0f}", row["width"]))]
-    columns += [("training time", lambda _, row: (numbers.duration(1e3 * row["train_s"]), row["train_s"]))]
-    columns += [("seeds", lambda _, row: (numbers.whole(row["num_seeds"]), row["num_seeds"]))]
-    columns += [("status", lambda _, row: (str(row["status"]), None))]
-    texts = [[form(arm, row) for _, form in columns] for arm, row in cells]
-    kept = [i for i in range(len(columns)) if i == 0 or any(line[i][0] for line in texts)]
-    return Table(
-        headers=tuple(columns[i][0] for i in kept),
-        numeric=tuple(columns[i][0] not in ("variant", "status", *PLACES.values()) for i in kept),
-        rows=tuple(tuple(line[i][0] for i in kept) for line in texts),
-        keys=tuple(tuple(_number(line[i][1]) for i in kept) for line in texts),
-        badges=tuple(columns[i][0] == "status" for i in kept),
+    against_baseline = {(e.contrast.arm, e.contrast.first, e.measure.name): e for e in effects if e.contrast.against == part.baseline}
+    rows = [
+        _with_effects(
+            study.row_by_cell[cell_id], arm.name, {name: against_baseline.get((arm.name, cell_id, name)) for name in MEASURES}, study
+        )
+        for arm in part.arms
+        for cell_id in arm.cells
+        if cell_id in study.row_by_cell
+    ]
+    columns = (
+        plain("variant"),
+        *(_place(key) for key in PLACES if any(key in effect.contrast.place for effect in effects)),
+        *(column for name in QUALITIES for column in (_quality(name), _effect(name, _against(MEASURES[name])))),
+        Column(header="solved by", text=lambda row: row["solved_text"], key="solved"),
+        Column(header="steps to solve it", text=lambda row: row["steps_text"], key="steps"),
+        number("state_bytes", "state", numbers.bytes_text),
+        *(_effect(name, "ratio") for name in COSTS),
+        Column(header="width / ffn_width", text=lambda row: f"{row['width']:.0f} / {row['ffn_width']:.0f}", key="width"),
+        Column(header="training time", text=lambda row: numbers.duration(1e3 * row["train_s"]), key="train_s"),
+        number("num_seeds", "seeds", numbers.whole),
+        Column(header="status", text=lambda row: str(row["status"]), numeric=False, badge=True),
     )
+    return table(rows, columns, keep=("variant",))
+
+
+def _with_effects(row: Row, arm: str, effects: Mapping[str, Effect | None], study: Study) -> Row:
+    """Return the row with its variant, its effects by measure, and how many seeds solve the task after how many steps."""
+    solved_text, share = _solved(row, effects["accuracy"], study)
+    steps_text, steps = _steps(row, study)
+    return {
+        **row,
+        "variant": arm,
+        "effects": effects,
+        **{f"effect on {name}": effect.estimate.estimate if effect else None for name, effect in effects.items()},
+        "solved_text": solved_text,
+        "solved": share,
+        "steps_text": steps_text,
+        "steps": steps,
+    }
 
 
 PLACES = {
@@ -126,73 +143,54 @@ def _against(measure: Measure) -> str:
     return "ratio" if measure.is_ratio else "difference"
 
 
-def _place(key: str) -> Callable[[str, Row], tuple[str, float | None]]:
-    def form(_: str, row: Row) -> tuple[str, float | None]:
-        value = row[key]
-        is_number = isinstance(value, float) and not numbers.is_empty(value)
-        return (numbers.whole(value), value) if is_number else ("" if numbers.is_empty(value) else str(value), None)
+def _place(key: str) -> Column:
+    def text(row: Row) -> str:
+        return "" if numbers.is_empty(row[key]) else numbers.whole(row[key]) if isinstance(row[key], float) else str(row[key])
 
-    return form
+    return Column(header=PLACES[key], text=text, numeric=False, key=key if key in NUMBER_COLUMNS else "")
 
 
-def _quality(name: str) -> Callable[[str, Row], tuple[str, float | None]]:
-    def form(_: str, row: Row) -> tuple[str, float | None]:
-        text: Callable[[Any], str] = numbers.significant if name == "perplexity" else numbers.fraction
-        value, low, high = (row.get(column) for column in (name, f"{name}_low", f"{name}_high"))
-        return numbers.bounded(value, low, high, text), None if numbers.is_empty(value) else value
+def _quality(name: str) -> Column:
+    form: Callable[[Any], str] = numbers.significant if name == "perplexity" else numbers.fraction
+    return Column(
+        header=MEASURES[name].value or MEASURES[name].title,
+        text=lambda row: numbers.bounded(row.get(name), row.get(f"{name}_low"), row.get(f"{name}_high"), form),
+        key=name,
+    )
 
-    return form
 
-
-def _effect(name: str, by_cell: Mapping[tuple[str, str, str], Effect]) -> Callable[[str, Row], tuple[str, float | None]]:
-    def form(arm: str, row: Row) -> tuple[str, float | None]:
-        effect = by_cell.get((arm, row["cell_id"], name))
+def _effect(name: str, kind: str) -> Column:
+    def text(row: Row) -> str:
+        effect: Effect | None = row["effects"][name]
         if effect is None:
-            return "", None
+            return ""
         mark = "" if effect.is_exact or name in COSTS or effect.caveat else (", significant" if effect.shown else f", {NO_EFFECT}")
-        return f"{interval_text(effect.estimate, effect.measure.unit)}{mark}", effect.estimate.estimate
+        return f"{interval_text(effect.estimate, effect.measure.unit)}{mark}"
 
-    return form
-
-
-def _solved(by_cell: Mapping[tuple[str, str, str], Effect], study: Study) -> Callable[[str, Row], tuple[str, float | None]]:
-    """Count the seeds that solve the task, and say whether the share differs from the baseline's."""
-
-    def form(arm: str, row: Row) -> tuple[str, float | None]:
-        solved = study.solved.get(row["cell_id"])
-        if solved is None:
-            return "", None
-        share, mark, effect = solved.share(), "", by_cell.get((arm, row["cell_id"], "accuracy"))
-        if effect and (other := study.solved.get(effect.contrast.second)):
-            differs = solved.differs(other, joint_level(LEVEL, effect.num_comparisons))
-            mark = ", significant" if differs else f", {NO_EFFECT}"
-        return f"{solved.num} of {solved.of} [{share.low:.2f}, {share.high:.2f}]{mark}", share.estimate
-
-    return form
+    return Column(header=f"{MEASURES[name].title}, {kind}", text=text, key=f"effect on {name}")
 
 
-def _steps(study: Study) -> Callable[[str, Row], tuple[str, float | None]]:
+def _solved(row: Row, effect: Effect | None, study: Study) -> tuple[str, float | None]:
+    """Count the seeds that solve the task, and say whether their share differs from the baseline's; also return the share."""
+    solved, mark = study.solved.get(row["cell_id"]), ""
+    if solved is None:
+        return "", None
+    if effect and (other := study.solved.get(effect.contrast.second)):
+        differs = solved.differs(other, joint_level(LEVEL, effect.num_comparisons))
+        mark = ", significant" if differs else f", {NO_EFFECT}"
+    share = solved.share()
+    return f"{solved.num} of {solved.of} [{share.low:.2f}, {share.high:.2f}]{mark}", share.estimate
+
+
+def _steps(row: Row, study: Study) -> tuple[str, float | None]:
     """Return the median of the optimizer steps and training FLOPs to the target; the steps given if most seeds do not reach it."""
-
-    def form(_: str, row: Row) -> tuple[str, float | None]:
-        solved, steps = study.solved.get(row["cell_id"]), row.get("num_steps")
-        has_target = any("solved_at" in record.outcome.values for record in study.trainings.get(row["cell_id"], ()))
-        if solved is None or not has_target or numbers.is_empty(steps):
-            return "", None
-        if 2 * solved.num <= solved.of:
-            return f"not in {numbers.whole(steps)}", None
-        return f"{numbers.whole(steps)} ({numbers.count(row['train_flops'])} FLOPs)", steps
-
-    return form
-
-
-def _state(_: str, row: Row) -> tuple[str, float | None]:
-    state = row.get("state_bytes")
-    return ("", None) if numbers.is_empty(state) else (numbers.bytes_text(state), state)
-
-
-def _number(value: Any) -> float | None:
-    return None if numbers.is_empty(value) else float(value)
+    solved, steps = study.solved.get(row["cell_id"]), row.get("num_steps")
+    has_target = any("solved_at" in record.outcome.values for record in study.trainings.get(row["cell_id"], ()))
+    if solved is None or not has_target or numbers.is_empty(steps):
+        return "", None
+    if 2 * solved.num <= solved.of:
+        return f"not in {numbers.whole(steps)}", None
+    return f"{numbers.whole(steps)} ({numbers.count(row['train_flops'])} FLOPs)", steps
 
 
 MIXER = "mixer"
