@@ -142,26 +142,29 @@ def carry_out(plan: Plan, options: Options, show_progress: ShowsProgress, say: S
     Raises RequestError for missing data or a folder that holds something else, and Stopped after a second interrupt.
     """
     from bench.reading.store import holds_records
-    from bench.running.folder import choose_folder
+    from bench.running.folder import choose_folder, claim_folder
     from bench.running.runner import execute, finished, jobs_to_run
 
-    chosen = choose_folder(plan, options.resume or options.out, datetime.date.today(), again=bool(options.retry))
-    folder, records = chosen.folder, chosen.records
+    today = datetime.date.today()
+    chosen = choose_folder(plan, options.resume or options.out, today, again=bool(options.retry))
     if chosen.complete:
-        say(f"{folder}: already complete; showing its table")
-        return _written(finished(folder, records), has_time=options.left_s > REPORT_S, say=say)
+        say(f"{chosen.folder}: already complete; showing its table")
+        return _written(finished(chosen.folder, chosen.records), has_time=options.left_s > REPORT_S, say=say)
     if options.checkpoints and not trains(plan):
         raise RequestError("`checkpoints` needs the metric accuracy", "add accuracy to `metrics`, or leave `checkpoints` out")
     note_untrained(plan, say)
     require_data_of(plan)
-    ahead = jobs_to_run(plan, records, options.retry)
+    ahead = jobs_to_run(plan, chosen.records, options.retry)
+    if ahead:
+        _require_time(plan, ahead, options)
+    if not (options.out or chosen.folder.exists()):
+        chosen = claim_folder(plan, today)
+    folder, records = chosen.folder, chosen.records
     resumes = holds_records(folder)
     if resumes:
         say(f"{folder}: {f'continuing; jobs left: {len(ahead)}' if ahead else 'nothing left to measure'}")
     opening = "" if resumes else f"{folder}: {amount_text(plan)}"
     before = records.read(skip_corrupt=CORRUPTED in options.retry)
-    if ahead:
-        _require_time(plan, ahead, options)
     with show_progress(ahead, opening) as progress, Stop(console.notice, ends_at=options.ends_at) as stop:
         result = execute(
             plan,

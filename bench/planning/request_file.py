@@ -11,12 +11,14 @@ from typing import Any
 from bench.files import write_bytes, writing
 from bench.peers import own_code
 from bench.planning.fields import Flag, flags_of, read, text_of, texts_of
+from bench.planning.recipe import OPTIONS
 from bench.planning.request import Request
 from bench.planning.values import entries
 from bench.spec import RequestError
 from models.layers.options import as_keys
 
 SUFFIX = ".toml"
+RECIPE = "recipe"
 
 
 def texts_in(path: Path, *, overridden: Collection[str] = (), typed_alone: Collection[str] = ()) -> dict[str, str]:
@@ -29,6 +31,7 @@ def texts_in(path: Path, *, overridden: Collection[str] = (), typed_alone: Colle
     values = _read(path)
     if twice := [key for key in values if "-" in key and key.replace("-", "_") in values]:
         raise RequestError(f"{path}: {twice[0]} and {twice[0].replace('-', '_')} are one key", "leave one of them out")
+    _require_places(path, values)
     if stray := [key for key in values if key.replace("-", "_") in typed_alone]:
         raise RequestError(f"{path}: {stray[0]} says how to run, not what to measure", f"type it: `{stray[0].replace('-', '_')}`")
     try:
@@ -42,6 +45,18 @@ def texts_in(path: Path, *, overridden: Collection[str] = (), typed_alone: Colle
     return texts
 
 
+def _require_places(path: Path, values: Mapping[str, Any]) -> None:
+    """Raise RequestError for an empty list, a table other than the recipe, and a field that stands in the recipe."""
+    if empty := [key for key, value in values.items() if value == []]:
+        raise RequestError(f"{path}: {empty[0]} is an empty list", "give it an entry, or leave it out")
+    if tables := [key for key, value in values.items() if isinstance(value, dict) and key != RECIPE]:
+        raise RequestError(f"{path}: {tables[0]} is a table; only {RECIPE} may be one", "write the rest above it: seq = [17, 65]")
+    recipe = values.get(RECIPE)
+    fields = set(flags_of(Request)) - {option.name for option in OPTIONS}
+    if isinstance(recipe, dict) and (strays := [key for key in recipe if key.replace("-", "_") in fields]):
+        raise RequestError(f"{path}: {strays[0]} stands in [{RECIPE}]", f"write it above [{RECIPE}]")
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         values = tomllib.loads(path.read_bytes().decode("utf-8-sig") + "\n")
@@ -50,7 +65,8 @@ def _read(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise RequestError(f"{path} is not UTF-8: {error.reason} at byte {error.start}", "save it as UTF-8") from error
     except (ValueError, RecursionError) as error:
-        raise RequestError(f"{path} is not TOML: {error}", 'write each key once, and words in quotes: models = ["gmlp", "vit"]') from error
+        by_hand = 'write each key once, and words in quotes: models = ["gmlp", "vit"]'
+        raise RequestError(f"{path} is not TOML: {error}", f"type it as `plan={path}`" if path.suffix == ".json" else by_hand) from error
     if not values:
         raise RequestError(f"{path} holds no request", 'begin with models = ["gmlp", "vit"] and seq = [17, 65]')
     return values
@@ -79,7 +95,7 @@ def write_request(path: Path, texts: Mapping[str, str]) -> None:
 def _value(name: str, text: str, flag: Flag) -> Any:
     """Return a text as an array, a table or a number; as it is where that would be read as something else."""
     value: Any = _scalar(text)
-    if name == "recipe" and text:
+    if name == RECIPE and text:
         value = {key: _scalar(word) for key, _, word in (entry.partition("=") for entry in entries(text))}
     elif flag.metavar == "LIST" and text:
         value = [_scalar(entry) for entry in entries(text)]

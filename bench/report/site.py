@@ -44,7 +44,7 @@ def write_site(results: Path, out: Path, repository: Path, check: Callable[[Plan
     places = {**PLACES, **(manual.PLACES if found.pages else {})}
     data = explorer_of(explored)
     pages = {
-        INDEX: _index(entries, found, [entry.name for entry, _ in explored] if data else [], places),
+        INDEX: _index(entries, found, [entry.name for entry, _ in explored] if data else [], places, own=_are_own(results, repository)),
         EXPLORER: template("site/explorer.html").render(data=data, base_url=".", places=places, here=EXPLORER),
         STYLE: source("page.css") + source("site.css"),
         SEARCH: source("search.js") + source("unpack.js"),
@@ -82,14 +82,19 @@ def num_bytes(site: Path) -> int:
     return sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
 
 
-def _index(entries: Sequence[Entry], found: Manual, explored: Collection[str], places: Mapping[str, str]) -> str:
+def _are_own(results: Path, repository: Path) -> bool:
+    """Return whether the runs are those that README's findings are about."""
+    return results.resolve() == (repository / "results").resolve()
+
+
+def _index(entries: Sequence[Entry], found: Manual, explored: Collection[str], places: Mapping[str, str], *, own: bool) -> str:
     newest = sorted(entries, key=lambda entry: (entry.date, entry.name), reverse=True)
     reports = {entry.name: manual.address(f"reports/{entry.report}/report.md") for entry in newest}
     return template("site/index.html").render(
         entries=newest,
         reports={name: page for name, page in reports.items() if page in found.pages},
         explored=explored,
-        opening=found.pages[manual.README_PAGE].opening if found.pages else "",
+        opening=found.pages[manual.README_PAGE].opening if found.pages and own else "",
         base_url=".",
         places=places,
         here=INDEX,

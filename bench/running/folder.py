@@ -64,6 +64,16 @@ def unused_folder(device: str, name: str, today: datetime.date) -> Path:
     return next(folder for name in names if not (folder := Path("results") / name).exists())
 
 
+def claim_folder(plan: Plan, today: datetime.date) -> ChosenFolder:
+    """Create the folder of a new run, so that no other that starts now takes it."""
+    while True:
+        folder = unused_folder(plan.cells[0].cell.workload.device, plan.name, today)
+        with writing(f"the run folder {folder}"), contextlib.suppress(FileExistsError):
+            folder.parent.mkdir(exist_ok=True)
+            folder.mkdir()
+            return _chosen(folder, plan, again=False)
+
+
 @contextlib.contextmanager
 def writing_to(
     folder: Path, plan: Plan, facts: Mapping[str, Any], *, move_corrupt: bool, records: RunRecords | None = None

@@ -132,7 +132,8 @@ def test_a_file_is_written_in_several_ways(content: str, texts: dict[str, str], 
 WRONG: dict[str, tuple[bytes, str, str]] = {
     "unknown key": (b"sequence = 17", "mine.toml: there is no sequence", "did you mean seq?"),
     "key of how it runs": (b"dry-run = true", "mine.toml: dry-run says how to run, not what to measure", "type it: --dry-run"),
-    "a table around all": (b"[run]\nseq = 17", "mine.toml: there is no run", ""),
+    "a table around all": (b"[run]\nseq = 17", "mine.toml: run is a table; only recipe may be one", "write the rest above it"),
+    "a field below the recipe": (b"[recipe]\nepochs = 3\nseq = 17", "mine.toml: seq stands in [recipe]", "write it above [recipe]"),
     "value out of bounds": (
         b"depth = 0",
         "mine.toml: wrong value of depth: '0' is not a whole number between 1 and 10,000",
@@ -143,8 +144,8 @@ WRONG: dict[str, tuple[bytes, str, str]] = {
     "word for a boolean": (b'quick = "yes"', "mine.toml: wrong value of quick: a switch is true or false, not yes", ""),
     "number for a boolean": (b"quick = 1", "mine.toml: wrong value of quick: a switch is true or false, not 1", ""),
     "a date": (b"seq = 2026-01-02", "mine.toml: seq must be text, a number or a list of these, not date", ""),
-    "an empty array": (b"models = []", "mine.toml: wrong value of models: '' has an empty entry", ""),
-    "a table for a list": (b"seq = {n = 17}", "mine.toml: wrong value of seq: 'n=17' is not a whole number", ""),
+    "an empty array": (b"models = []", "mine.toml: models is an empty list", "give it an entry"),
+    "a table for a list": (b"seq = {n = 17}", "mine.toml: seq is a table", ""),
     "unknown key of the recipe": (
         b"[recipe]\nlr = 1",
         "mine.toml: wrong value of recipe: unknown option of recipe: 'lr'",

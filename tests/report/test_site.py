@@ -99,6 +99,13 @@ def test_the_index_opens_with_the_first_lines_of_the_readme(site: Path) -> None:
     assert "Set up" not in text
 
 
+@pytest.mark.usefixtures("known")
+def test_the_findings_of_the_readme_do_not_open_the_site_of_other_runs(repository: Path, tmp_path: Path) -> None:
+    page = write_site(tmp_path / "results", tmp_path / "site", repository).read_text()
+    assert "Example" not in page
+    assert "<h1>Runs</h1>" in page
+
+
 def test_runs_with_a_report_in_common_lead_to_it(runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     joined = [(dataclasses.replace(entry, report=entry.report if entry.name == NEW else "both"), known) for entry, known in runs]
     monkeypatch.setattr("bench.report.site.entries_of", lambda _: iter(joined))

@@ -15,7 +15,7 @@ from bench.reading import store
 from bench.reading.store import RECORDS, RunRecords, read_run
 from bench.running import runner
 from bench.running.executors import inline
-from bench.running.folder import ChosenFolder, choose_folder, writing_to
+from bench.running.folder import ChosenFolder, choose_folder, claim_folder, writing_to
 from bench.running.writer import RecordWriter, start_run
 from bench.spec import Job, Outcome, Plan, RequestError, Settings
 from tests.fake_executor import Silent, let_jobs_end, measured
@@ -46,6 +46,16 @@ def test_a_run_is_named_by_date_device_and_models(in_tmp: Path) -> None:
     assert place(choose_folder(plan, None, TODAY)) == (Path("results/2026-11-20_cpu_vit-2"), False)
     assert place(choose_folder(plan, folder, TODAY)) == (folder, True)
     assert in_tmp.joinpath(folder).is_dir()
+
+
+@pytest.mark.usefixtures("in_tmp")
+def test_runs_that_start_at_once_have_folders_of_their_own() -> None:
+    first, second = (choose_folder(plan, None, TODAY) for plan in (planned(), planned(batch="2")))
+    assert first.folder == second.folder
+    assert [claim_folder(plan, TODAY).folder.name for plan in (planned(), planned(batch="2"))] == [
+        "2026-11-20_cpu_vit",
+        "2026-11-20_cpu_vit-2",
+    ]
 
 
 @pytest.mark.usefixtures("in_tmp")
