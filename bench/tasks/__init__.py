@@ -1,6 +1,7 @@
 """Contract of a task: one file, `bench/tasks/<name>.py`.
 
-The catalog finds the files. A task file imports no torch at its top level and defines:
+The catalog finds the files. What they need is here: `Images` or `Sequences` says what a task reads, `TaskInfo` its facts, `TaskChoice` how it was
+requested; `Split` and `Splits` hold its items. A task file imports no torch at its top level and defines:
 
 info          (TaskChoice) -> TaskInfo: the facts that planning needs. Imports no torch.
 load          (TaskChoice, *, num_tokens, place) -> Splits. May import torch. Raises RequestError if the data are missing.
@@ -19,7 +20,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from bench import catalog
 from bench.spec import RequestError
-from bench.tasks._info import TaskChoice, TaskInfo, choose
+from bench.tasks._info import Images as Images
+from bench.tasks._info import Sequences as Sequences
+from bench.tasks._info import TaskChoice as TaskChoice
+from bench.tasks._info import TaskInfo as TaskInfo
+from bench.tasks._info import choose
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bench.tasks import Place, Split, Splits
-from bench.tasks._info import Sequences, TaskChoice, TaskInfo
+from bench.tasks import Place, Sequences, Split, Splits, TaskChoice, TaskInfo
 from models.layers.options import Option
 
 OPTIONS = (Option("items", 100, low=20),)
