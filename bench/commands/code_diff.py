@@ -183,7 +183,7 @@ def _name(planned: PlannedCell) -> str:
     """Name a configuration by its model and whatever of its work may differ within a request."""
     model, work = planned.cell.model, planned.cell.workload
     words = (f"{model.name} n={model.shape.seq_len}", work.phase, work.dtype, work.engine, work.attention, f"batch={work.batch_size}")
-    return " ".join((*words, *((f"budget={planned.sizing.budget}",) if planned.sizing.budget else ())))
+    return f"{' '.join(words)} params={numbers.exact(planned.sizing.params)}"
 
 
 def _parse_bound(text: str | None) -> Bound | None:
