@@ -156,6 +156,11 @@ def by_part(plan: Plan, found: Sequence[Job]) -> dict[int, list[Job]]:
     return dict(sorted(parts.items()))
 
 
+def limit_s(job: Job) -> float:
+    """Return the seconds after which a job is stopped."""
+    return job.settings.train_limit_s if job.recipe is not None else job.settings.limit_s
+
+
 def estimated_part_seconds(plan: Plan) -> list[float]:
     """Estimate the time of each part's jobs, in seconds; what several parts need counts for the first."""
     by_id = {p.cell.cell_id: p for p in plan.cells}

@@ -30,6 +30,11 @@ COMPILE_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
 Each timed configuration of a run has its own folder, so its pilot really compiles.
 """
+STOP_GRACE_S = 5.0
+"""Time that a process has to end when it is told to."""
+UNKNOWN_EXIT_CODE = 255
+"""The exit code reported for children of a dead fork server."""
+SERVER_DIED = "the fork server died"
 PARENT_DEATH_SIGNAL = 1
 TRAINING_TURN_S = 0.5
 """Time of a training's turn, many steps of a small model."""
@@ -163,3 +168,21 @@ def die_with_parent() -> None:
     """Let the kernel kill this process when its parent dies (Linux only)."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
+
+
+def died(exit_code: int | None) -> Outcome:
+    """Return the outcome of a job whose process ended without an answer."""
+    if exit_code is not None and exit_code < 0:
+        name = _signal_name(-exit_code)
+        hint = " (often the kernel when memory runs out)" if -exit_code == signal.SIGKILL else ""
+        return Outcome(status="killed", reason=f"the worker was killed by {name}{hint}")
+    if exit_code == UNKNOWN_EXIT_CODE:
+        return Outcome(status="failed", reason=SERVER_DIED)
+    return Outcome(status="failed", reason=f"the worker ended without an outcome, exit code {exit_code}")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # real-time signals have no name
+        return f"signal {number}"

@@ -151,3 +151,15 @@ def _final_outcome(member: Member, started_at: str, restless: int, share: float)
     beside = {} if member.job.group else {"took_turns": True}
     values = {**outcome.values, "restless_turns": restless, **beside} if outcome.status == MEASURED else outcome.values
     return dataclasses.replace(outcome, started_at=started_at, values=values)
+
+
+def processor_s(pid: int) -> float | None:
+    """Return the processor time of all threads of a process, in seconds.
+
+    Read from the process's CPU clock with nanosecond resolution (clock_getcpuclockid(3)). None if the process is gone or has no such
+    clock.
+    """
+    try:
+        return time.clock_gettime((~pid << 3) | 2)
+    except OSError:
+        return None

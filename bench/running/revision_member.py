@@ -19,9 +19,9 @@ from pathlib import Path
 from bench.errors import one_line
 from bench.fork_server import SINGLE_THREADED
 from bench.measure.processors import pin
-from bench.planning.jobs import TIMED_OUT
-from bench.running.child import COMPILE_CACHE, compile_cache
-from bench.running.executors.process import STOP_GRACE_S, died, limit_s, processor_s
+from bench.planning.jobs import TIMED_OUT, limit_s
+from bench.running.child import COMPILE_CACHE, STOP_GRACE_S, compile_cache, died
+from bench.running.interleave import processor_s
 from bench.running.revisions import OWN_FOLDER, tree_of
 from bench.running.turns import BUILT
 from bench.serialize import from_json, to_json

@@ -30,6 +30,7 @@ from bench.planning.jobs import (
     estimated_job_seconds,
     expected_jobs,
     is_complete,
+    limit_s,
     missing_jobs,
     retry_key,
 )
@@ -39,7 +40,6 @@ from bench.progress import Progress, listening, tell
 from bench.reading.store import RECORDS, RunRecords, StoredRun, read_run
 from bench.running.calibrate import needs_short_ceilings, short_ceilings
 from bench.running.executors import DEFAULT_EXECUTOR, run_batch
-from bench.running.executors.process import limit_s
 from bench.running.folder import ceilings_noted, note_end, writing_to
 from bench.running.signals import Stop
 from bench.running.writer import RecordWriter

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import signal
 import sys
 import tempfile
 import time
@@ -22,18 +21,15 @@ from bench import catalog, fork_server
 from bench.measure.processors import kept_free, pin, processors_of
 from bench.peers.names import LIBRARIES
 from bench.peers.own_import import libraries
+from bench.planning.jobs import limit_s
 from bench.progress import tell
-from bench.running.child import serve
+from bench.running.child import SERVER_DIED, STOP_GRACE_S, died, serve
 from bench.running.executors import Batch
-from bench.running.interleave import take_turns
+from bench.running.interleave import processor_s, take_turns
+from bench.running.revision_member import RevisionMember, run_alone
 from bench.serialize import from_json, to_json
 from bench.spec import MEASURED, Job, Outcome
 from bench.tasks import data_variables
-
-STOP_GRACE_S = 5.0
-UNKNOWN_EXIT_CODE = 255
-"""The exit code reported for children of a dead fork server."""
-SERVER_DIED = "the fork server died"
 
 Unit = tuple[str, bool, int]
 """Key of jobs sharing a process: cell id, measured in rounds, repeat."""
@@ -102,14 +98,10 @@ class Executor:
         """Return a member that runs this code or, in an interpreter of its own, another revision's."""
         if not job.cell.workload.code:
             return _Member(self, job, processors)
-        from bench.running.revision_member import RevisionMember
-
         return RevisionMember(job, Path(self._compiled.name), processors)
 
     def _run(self, job: Job) -> Outcome:
         if job.cell.workload.code:
-            from bench.running.revision_member import run_alone
-
             return run_alone(job, Path(self._compiled.name))
         started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         start = time.perf_counter()
@@ -222,18 +214,6 @@ class _Member:
             self._worker.process.join(STOP_GRACE_S)
 
 
-def processor_s(pid: int) -> float | None:
-    """Return the processor time of all threads of a process, in seconds.
-
-    Read from the process's CPU clock with nanosecond resolution (clock_getcpuclockid(3)). None if the process is gone or has no such
-    clock.
-    """
-    try:
-        return time.clock_gettime((~pid << 3) | 2)
-    except OSError:
-        return None
-
-
 def shared_process(job: Job) -> Unit | None:
     """Return the key of the jobs that share this job's process.
 
@@ -244,10 +224,6 @@ def shared_process(job: Job) -> Unit | None:
     if job.cell.workload.device != "cuda" or repeat not in ("once", "pilot", "round"):
         return None
     return (job.cell.cell_id, repeat == "round", job.repeat)
-
-
-def limit_s(job: Job) -> float:
-    return job.settings.train_limit_s if job.recipe is not None else job.settings.limit_s
 
 
 def _wait(process: Any, receive: Connection, limit: float, whole_limit: float | None = None) -> Outcome | None:
@@ -274,24 +250,6 @@ def _wait(process: Any, receive: Connection, limit: float, whole_limit: float | 
 def _outcome_of(message: Any) -> Outcome:
     outcome: Outcome = from_json(Outcome, message)
     return outcome
-
-
-def died(exit_code: int | None) -> Outcome:
-    """Return the outcome of a job whose process ended without an answer."""
-    if exit_code is not None and exit_code < 0:
-        name = _signal_name(-exit_code)
-        hint = " (often the kernel when memory runs out)" if -exit_code == signal.SIGKILL else ""
-        return Outcome(status="killed", reason=f"the worker was killed by {name}{hint}")
-    if exit_code == UNKNOWN_EXIT_CODE:
-        return Outcome(status="failed", reason=SERVER_DIED)
-    return Outcome(status="failed", reason=f"the worker ended without an outcome, exit code {exit_code}")
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # real-time signals have no name
-        return f"signal {number}"
 
 
 def _end(process: Any) -> None:

@@ -17,7 +17,8 @@ from bench.measure.processors import usable_processors
 from bench.reading.store import read_run
 from bench.running import runner
 from bench.running.executors import process
-from bench.running.executors.process import Executor, processor_s
+from bench.running.executors.process import Executor
+from bench.running.interleave import processor_s
 from bench.spec import MEASURED, Job, Outcome, Recipe, Settings
 from models.layers.shape import Interface
 from tests.fake_executor import Silent

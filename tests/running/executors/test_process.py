@@ -19,9 +19,9 @@ import pytest
 from bench import fork_server
 from bench.fork_server import PRELOAD
 from bench.progress import listening
-from bench.running.child import compile_cache, require_prepared_server
+from bench.running.child import compile_cache, died, require_prepared_server
 from bench.running.executors import run_batch
-from bench.running.executors.process import Executor, _wait, died
+from bench.running.executors.process import Executor, _wait
 from bench.spec import Job, Outcome, Recipe, Settings
 from bench.tasks import DATA_VARIABLE
 from models.layers.shape import Interface
