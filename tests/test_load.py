@@ -31,7 +31,6 @@ COMMITTED = {
         *("digits", "recall", "copy"),
         *("control", "published_pairs"),
     ),
-    "2026-11-21": ("vision_recipe",),
     "2026-11-23": ("peers_avx2",),
     "2026-11-24": ("trec",),
     "2026-11-26": ("token_mixing_cost", "attention_cost"),

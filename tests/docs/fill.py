@@ -108,7 +108,9 @@ SEQ, THREE = "2026-11-27_cpu_sequence_length", "2026-11-27_cpu_three_families"
 INTEL = "2026-11-26_cpu_sequence_length"
 LONG, MIXING = "2026-11-28_cpu_equal_4097", "2026-11-27_cpu_token_mixing_cost"
 DIGITS, CONTROL = "2026-11-20_cpu_digits", "2026-11-20_cpu_control"
-GATING, WHOLE = "2026-11-25_cpu_spatial_gating", "2026-11-26_cpu_vision_recipe_whole"
+GATING = "2026-11-25_cpu_spatial_gating"
+RECIPE, WHOLE = "2026-11-28_cpu_vision_recipe", "2026-11-26_cpu_vision_recipe_whole"
+ADDED, REMOVED = "added to the basic recipe", "removed from the full recipe"
 NORMS, PRECISION, SCALE = "2026-11-25_cpu_normalisation", "2026-11-25_cpu_precision", "2026-11-26_cpu_scale"
 PEERS, POSITIONS = "2026-11-23_cpu_peers", "2026-11-26_cpu_positions"
 ATTENTION, MODES = "2026-11-26_cpu_attention", "2026-11-26_cpu_architecture_mode"
@@ -461,6 +463,21 @@ PLACES: Mapping[str, Fillable] = {
     },
     **{f"gate_{name}": effect(GATING, "photographs", arm) for name, arm in GATES.items()},
     **{f"mixing_{part}": lead_over_variant(GATING, part, "identity") for part in ("photographs", "digits")},
+    "teacher_worth": lead_over_variant(RECIPE, REMOVED, "without the teacher"),
+    **{
+        f"recipe_{name}": effect(RECIPE, part, arm)
+        for name, part, arm in (
+            ("teacher", ADDED, "convolutional teacher"),
+            ("shallow", ADDED, "2 blocks"),
+            ("stem", ADDED, "convolutional stem"),
+            ("flip", ADDED, "crop and flip"),
+            ("cutmix", ADDED, "CutMix"),
+            ("strongest", ADDED, "weight decay 0.3, RandAugment at 15 of 30"),
+            ("batch", ADDED, "batch of 256"),
+            ("no_flip", REMOVED, "without crop and flip"),
+            ("no_teacher", REMOVED, "without the teacher"),
+        )
+    },
     **{
         f"whole_{name}": effect(WHOLE, "the whole training set", arm, against=against)
         for name, arm, against in (
