@@ -72,7 +72,7 @@ def mixing_of(model: nn.Module, data: TrainingData, layout: TokenLayout) -> dict
     if (vectors := _position_vectors(model)) is not None and len(vectors) == layout.seq_len:
         unit = F.normalize(vectors, dim=-1)
         maps = average_blocks((unit @ unit.T).cpu().numpy()[None], layout)
-        found[POSITIONS] = [LayerMixing(maps=maps, vectors=vectors.cpu().numpy())]
+        found[POSITIONS] = [LayerMixing(maps=maps, vectors=vectors.cpu().numpy().copy())]  # not the weights, which training changes
     return {kind: tuple(layers) for kind, layers in found.items()}
 
 

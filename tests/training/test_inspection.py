@@ -170,7 +170,11 @@ def test_position_vectors_are_kept_beside_their_similarity() -> None:
     model = built("vit")
     (layer,) = mixing_of(model, images(), LAYOUT)[POSITIONS]
     assert layer.vectors is not None
-    assert np.array_equal(layer.vectors, dict(model.named_parameters())["embedding.positions"][0].detach().numpy())
+    weights = dict(model.named_parameters())["embedding.positions"]
+    before = weights[0].detach().clone().numpy()
+    with torch.no_grad():
+        weights.add_(1)
+    assert np.array_equal(layer.vectors, before), "what was kept at the start is not what training makes of it"
 
 
 def test_tokens_of_kernel_regression_are_sorted_by_x() -> None:
