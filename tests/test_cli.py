@@ -398,7 +398,9 @@ def test_describe_tells_the_state_in_bytes(program: Program) -> None:
         ("list tasks", {"images:FOLDER", "cifar100"}),
         ("list mixers", {"attention"}),
         ("describe gmlp --params 1M --seq 257", {"n^2", "params_seq"}),
-        ("plan --models gmlp,vit --seq 17,1025 --device cpu --memory 1GiB", {"largest_batch", "skipped"}),
+        pytest.param(
+            "plan --models gmlp,vit --seq 17,1025 --device cpu --memory 1GiB", {"largest_batch", "skipped"}, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_without_json_there_are_tables(typed: str, words: set[str], program: Program) -> None:

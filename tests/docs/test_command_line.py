@@ -27,8 +27,14 @@ WITH_COMMANDS = 8
 """At least so many pages show commands; fewer means that they are no longer found."""
 BLOCK_LINE = re.compile(r"^ {4}(?=\S)(.*)$", re.MULTILINE)
 OWN = f"{ROOT / 'tests' / 'peers' / 'made_models.py'}:averaging"
-PLACEHOLDERS = {"DIR": str(ROOT), "vit,my_mixer.py:mean_mixer": f"vit,{OWN}", "mine.py:Net": OWN}
-"""Values that must exist when the command line reads them."""
+PLACEHOLDERS = {
+    "DIR": str(ROOT),
+    "vit,my_mixer.py:mean_mixer": f"vit,{OWN}",
+    "mine.py:Net": OWN,
+    "metaformer+mixer=per_token,metaformer+mixer=attention": "metaformer+mixer=identity,metaformer+mixer=attention",
+    "first_token": "digits",
+}
+"""Values that must exist when the command line reads them; the last two are those of a reader's own package (docs/plugins.md)."""
 
 
 def shown(text: str) -> Iterator[list[str]]:
@@ -96,6 +102,7 @@ def test_the_study_written_by_hand_runs(study: str, capsys: pytest.CaptureFixtur
     assert (plan["settings"]["seeds"], plan["recipe"]["epochs"], plan["recipe"]["augment"]) == (5, 20, ["crop"])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("study")
 def test_every_command_is_accepted() -> None:
     """One that several pages show is checked once."""

@@ -20,7 +20,7 @@ from bench.spec import Plan
 
 PARTS = [grid.name for grid in ablation_of("gpu").cuda]
 REHEARSED = [grid.name for grid in ablation_of("gpu").quick]
-NEEDS_GPU = {"fp32", "compiled"}
+NEEDS_GPU = {"fp32", "compiled", "a token for each pixel"}
 
 
 @functools.cache
@@ -50,7 +50,7 @@ def test_attention_has_heads_of_64_channels_and_cudnn_stands_beside_torchs_choic
 @pytest.mark.slow
 def test_on_a_gpu_no_engine_doubles_what_graph_replays_tell_already() -> None:
     assert {p.cell.workload.engine for p in plan_of("cuda").cells} == {"eager", "compile"}
-    assert sum(estimated_part_seconds(plan_of("cuda"))) < 27 * 60
+    assert sum(estimated_part_seconds(plan_of("cuda"))) < 30 * 60
 
 
 def test_the_rehearsal_is_short() -> None:

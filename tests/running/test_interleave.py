@@ -148,7 +148,8 @@ def test_a_member_that_is_gone_or_tells_no_time_is_not_waited_for(slept: list[fl
     assert stands_still(Planted("a", [], clock=lambda: next(times)))
 
 
-def test_turns_after_a_restless_member_are_counted(slept: list[float]) -> None:
+def test_turns_after_a_restless_member_are_counted(slept: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.running.interleave.MAX_WAIT_S", 0.01)
     log: list[str] = []
     restless = Planted("a", log, clock=lambda: sum(slept))
     outcomes = take_turns([restless, Planted("b", log, clock=lambda: 0.0), Planted("c", log, clock=lambda: 0.0)])

@@ -95,6 +95,7 @@ def tell_wave(connection: Connection) -> None:
     connection.recv()
 
 
+@pytest.mark.slow
 def test_a_server_without_a_library_is_replaced_while_its_children_live_on() -> None:
     """Planning may start it before it is known what the models need; `wave` stands for a library."""
     children = []
