@@ -32,8 +32,8 @@ SYNONYMS = {
     "float16": "float16 needs loss scaling to train, which bf16 does not; did you mean bf16?",
     "gpu": "did you mean cuda?",
     "lr": "did you mean learning_rate?",
-    "models": "did you mean families?",
     "mnist": "did you mean digits or fashion_mnist?",
+    "models": "did you mean families?",
     "wd": "did you mean weight_decay?",
 }
 """Hints for words of other programs whose nearest spelling here means something else."""

@@ -16,7 +16,7 @@ import typer.main
 
 from bench import cli
 from bench.reading.store import content_of
-from bench.spec import Job, Outcome
+from bench.spec import Job, Outcome, RequestError
 from tests.specimens import ROOT, environment_of
 
 RUN = "run --models gmlp,vit --seq 17,65"
@@ -390,6 +390,17 @@ def test_describe_tells_the_state_in_bytes(program: Program) -> None:
     )
     assert (gated["state_bytes"], gated["state"]) == (4 * (2 * 256 * gated["ffn_width"] // 2 + 64), "grows with n")
     assert (attending["state_bytes"], attending["state"]) == (4 * (2 * 64 * (64 // attending["heads"] + 1) + 64), "fixed")
+
+
+def test_a_run_that_is_refused_when_it_starts_leaves_no_folder(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RequestError("no node has answered", "start one")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("bench.running.runner.execute", refuse)
+    code, _, err = program("run --models vit --seq 17 --width 16 --depth 1 --metrics params --quick")
+    assert (code, "no node has answered" in err) == (2, True)
+    assert not any((tmp_path / "results").iterdir())
 
 
 @pytest.mark.parametrize(

@@ -77,8 +77,8 @@ def compare_in(stored: Sequence[StoredRun], costs: Sequence[str] = (), y: str = 
     """
     known, quality = study(*stored), y or "accuracy"
     chance = {task: _chance(task) for task in known.rows["task"].dropna().unique()}
-    model = dict(zip(known.rows["cell_id"], known.rows["model"], strict=True))
-    arms = [arm for part in known.plan.parts for arm in part.arms if len({model[cell] for cell in arm.cells}) == 1]
+    models = dict(zip(known.rows["cell_id"], known.rows["model"], strict=True))
+    arms = [arm for part in known.plan.parts for arm in part.arms if len({models[cell] for cell in arm.cells}) == 1]
     names = {cell: arm.name for arm in arms for cell in arm.cells}
     chosen = dict.fromkeys(costs or [varying_cost(known, quality) or "params"])
     return tuple(front_of(known, choose_axes(x, quality), chance, names) for x in chosen)

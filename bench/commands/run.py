@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import math
 import os
@@ -166,16 +167,21 @@ def carry_out(plan: Plan, options: Options, show_progress: ShowsProgress, say: S
     opening = "" if resumes else f"{folder}: {amount_text(plan)}"
     before = records.read(skip_corrupt=CORRUPTED in options.retry)
     with show_progress(ahead, opening) as progress, Stop(console.notice, ends_at=options.ends_at) as stop:
-        result = execute(
-            plan,
-            folder,
-            progress,
-            executor=options.on,
-            retry=options.retry,
-            stop=stop,
-            records=records,
-            checkpoints=options.checkpoints,
-        )
+        try:
+            result = execute(
+                plan,
+                folder,
+                progress,
+                executor=options.on,
+                retry=options.retry,
+                stop=stop,
+                records=records,
+                checkpoints=options.checkpoints,
+            )
+        except RequestError:
+            with contextlib.suppress(OSError):  # holds something, or is not there
+                folder.rmdir()
+            raise
     if stop.urgent and not result.complete:
         raise Stopped(folder)
     if result.complete or stop.requested:

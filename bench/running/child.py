@@ -1,4 +1,4 @@
-"""Work in a process that the fork server forked: jobs arrive over a connection, and their outcomes go back.
+"""Work in a process that the fork server forked: jobs arrive over a connection, and their outcomes go back. And what a job's end is without one.
 
 The other end is `bench.running.executors.process`.
 """

@@ -65,13 +65,14 @@ def unused_folder(device: str, name: str, today: datetime.date) -> Path:
 
 
 def claim_folder(plan: Plan, today: datetime.date) -> ChosenFolder:
-    """Create the folder of a new run, so that no other that starts now takes it."""
+    """Create the folder of a new run, so that no other that starts now takes it. Raises RequestError if it cannot be created."""
     while True:
         folder = unused_folder(plan.cells[0].cell.workload.device, plan.name, today)
-        with writing(f"the run folder {folder}"), contextlib.suppress(FileExistsError):
+        with writing(f"the run folder {folder}"):
             folder.parent.mkdir(exist_ok=True)
-            folder.mkdir()
-            return _chosen(folder, plan, again=False)
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir()
+                return _chosen(folder, plan, again=False)
 
 
 @contextlib.contextmanager

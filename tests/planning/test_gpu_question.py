@@ -40,7 +40,8 @@ def test_attention_has_heads_of_64_channels_and_cudnn_stands_beside_torchs_choic
     """Width / 32 heads gave a ViT of 22M twelve heads of 32, which no published ViT has and which wastes half of a GPU's tiles."""
     plan = plan_of("cuda")
     assert plan.skipped == ()
-    timed = [p for p in plan.cells if p.cell.workload.attention != "none" and not p.cell.workload.task and p.cell.model.family != "timm"]
+    attending = (p for p in plan.cells if p.cell.workload.attention != "none" and p.cell.model.family != "timm")
+    timed = [p for p in attending if not p.cell.workload.task or p.cell.model.shape.seq_len > 17]
     assert len(timed) > 30
     assert {p.cell.model.shape.width // p.cell.model.shape.heads for p in timed} == {64}
     kernels = {p.cell.workload.attention for p in plan.cells if p.cell.cell_id in plan.parts[-1].cells}

@@ -59,6 +59,13 @@ def test_runs_that_start_at_once_have_folders_of_their_own() -> None:
 
 
 @pytest.mark.usefixtures("in_tmp")
+def test_a_folder_that_cannot_be_claimed_is_an_error_and_no_endless_search() -> None:
+    Path("results").write_text("a file")
+    with pytest.raises(RequestError, match="the run folder results/2026-11-20_cpu_vit"):
+        claim_folder(planned(), TODAY)
+
+
+@pytest.mark.usefixtures("in_tmp")
 def test_an_unfinished_run_of_any_day_is_continued_and_only_what_is_missing_is_run() -> None:
     plan = planned()
     folder = choose_folder(plan, None, datetime.date(2026, 11, 1)).folder
