@@ -36,6 +36,8 @@ Set before Ray is imported: bind to the loopback interface alone, send no usage 
 """
 CONNECT_LIMIT_S = 10.0
 START_LIMIT_S = 120.0
+FIRST_LIMIT_S = 600.0
+"""Seconds until a run gives up on a cluster of which no slot has answered: a busy node or a slow file system takes minutes to import torch."""
 NO_GPU = "NVML finds no GPU that its jobs may use"
 NO_ANSWER = f"no answer within {START_LIMIT_S:g} s (its CPUs may be in use)"
 START_HINT = "start one with: ray start --head --node-ip-address=HOST, and name it with `address=HOST:6379`"
@@ -190,7 +192,7 @@ def slots_of(settings: SlotSettings) -> tuple[tuple[Slot, ...], frozenset[str]]:
     _connect()
     _warn_of_idle_gpus(settings)
     asked = {slot.actor.facts.remote(): slot for slot in (start_slot(node, needs, settings) for node, needs in possible_slots(settings))}
-    answered, late = ray().wait(list(asked), num_returns=len(asked), timeout=START_LIMIT_S) if asked else ([], [])
+    answered, late = _wait(list(asked)) if asked else ([], [])
     for reference in late:
         leave_out(asked[reference], NO_ANSWER)
     found = [dataclasses.replace(asked[reference], facts=facts) for reference in answered if (facts := facts_of(reference))]
@@ -198,6 +200,11 @@ def slots_of(settings: SlotSettings) -> tuple[tuple[Slot, ...], frozenset[str]]:
     differing = [(slot, reason) for slot in found if (reason := difference(agreeing[0], slot) if agreeing else NO_GPU)]
     for slot, reason in differing:
         leave_out(slot, reason)
+    if late and not answered:
+        raise RequestError(
+            f"none of the {len(late)} slots of the Ray cluster answered within {FIRST_LIMIT_S:g} s (its CPUs may be in use)",
+            "see what uses them with `ray status`, or wait until they are free",
+        )
     if not agreeing:
         needed = f"a GPU and {settings.threads}" if settings.device == "cuda" else settings.threads * settings.per_node
         raise RequestError(
@@ -207,6 +214,15 @@ def slots_of(settings: SlotSettings) -> tuple[tuple[Slot, ...], frozenset[str]]:
     if facts := facts_of(first.actor.facts.remote()):  # ask again how busy the node is, now that no other slot is starting there
         agreeing[0] = dataclasses.replace(first, facts=facts)
     return tuple(agreeing), frozenset(slot.node for slot, _ in differing)
+
+
+def _wait(asked: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Return the references that have answered within START_LIMIT_S and the others; where none has, wait for the first, to FIRST_LIMIT_S."""
+    answered, late = ray().wait(asked, num_returns=len(asked), timeout=START_LIMIT_S)
+    if not answered:
+        tell(f"Ray: none of {len(asked)} slots has answered within {START_LIMIT_S:g} s; the run waits for the first")
+        answered, late = ray().wait(asked, num_returns=1, timeout=FIRST_LIMIT_S - START_LIMIT_S)
+    return answered, late
 
 
 def possible_slots(settings: SlotSettings) -> SlotSpecs:

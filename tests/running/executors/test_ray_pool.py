@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -155,6 +156,33 @@ def test_how_busy_a_node_is_is_asked_when_all_its_slots_are_up(monkeypatch: pyte
     monkeypatch.setattr(_cluster, "facts_of", lambda _: {**FACTS, "environment_id": "same", "gpu": None, "busy_cores": next(busy)})
     found, _ = _cluster.slots_of.__wrapped__(SETTINGS)
     assert [slot.facts["busy_cores"] for slot in found] == [0.0, 3.0]
+
+
+@pytest.mark.parametrize(("answers", "expected"), [([2], 2), ([1], 1), ([0, 1], 1), ([0, 0], 0)])
+@pytest.mark.filterwarnings("ignore:node . of the Ray cluster is left out")
+def test_a_run_waits_longer_for_its_first_slot_than_for_the_others(
+    monkeypatch: pytest.MonkeyPatch, answers: list[int], expected: int
+) -> None:
+    """`answers`: slots that answer within each wait."""
+    limits: list[float] = []
+    killed: list[object] = []
+
+    def wait(asked: list[object], *, num_returns: int, timeout: float) -> tuple[list[object], list[object]]:
+        limits.append(timeout)
+        assert num_returns == (2 if len(limits) == 1 else 1)
+        return asked[: answers[len(limits) - 1]], asked[answers[len(limits) - 1] :]
+
+    monkeypatch.setattr(_cluster, "_connect", lambda: None)
+    monkeypatch.setattr(_cluster, "ray", lambda: SimpleNamespace(nodes=list, wait=wait, kill=killed.append))
+    monkeypatch.setattr(_cluster, "possible_slots", lambda _: [("a", NEEDS), ("b", NEEDS)])
+    monkeypatch.setattr(_cluster, "start_slot", lambda node, needs, _: Slot(Actor(), node, needs, {}))
+    monkeypatch.setattr(_cluster, "facts_of", lambda _: {**FACTS, "environment_id": "same", "gpu": None})
+    with nullcontext() if expected else pytest.raises(RequestError, match="none of the 2 slots of the Ray cluster answered within 600 s"):
+        found, _ = _cluster.slots_of.__wrapped__(SETTINGS)
+        assert len(found) == expected
+    assert sum(limits) == (_cluster.START_LIMIT_S if len(answers) == 1 else _cluster.FIRST_LIMIT_S)
+    assert len(limits) == len(answers)
+    assert len(killed) == 2 - expected
 
 
 def test_a_node_that_came_while_the_run_started_is_asked_once_and_joins(monkeypatch: pytest.MonkeyPatch) -> None:
