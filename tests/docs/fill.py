@@ -117,7 +117,7 @@ ATTENTION, MODES = "2026-11-26_cpu_attention", "2026-11-26_cpu_architecture_mode
 ESCAPE, ESCAPE_IMAGES, ESCAPE_COST = "2026-11-25_cpu_escape", "2026-11-26_cpu_escape_images", "2026-11-27_cpu_escape_cost"
 CIFAR_4M, CIFAR_51M, TREC = "2026-11-26_cpu_cifar10_4m", "2026-11-26_cpu_cifar10_51m_gmlp", "2026-11-24_cpu_trec"
 DATA, OPTIMIZER = "2026-11-28_cpu_data_size", "2026-11-28_cpu_optimizer"
-PATCHES, SIZES_OF_IMAGES = "2026-11-28_cpu_patch_size", "2026-11-28_cpu_scale"
+PATCHES, SIZES_OF_IMAGES, SPANS = "2026-11-28_cpu_patch_size", "2026-11-28_cpu_scale", "2026-11-28_cpu_text"
 GPU, CIFAR_GPU = "2026-11-28_cuda_gpu", "2026-11-28_cuda_cifar10_65_tuned"
 SHARE = "{flops_quadratic_share:percent}"
 MEANS = "{gmlp.accuracy:fraction} | {vit.accuracy:fraction} | {transformer.accuracy:fraction}"
@@ -436,6 +436,13 @@ PLACES: Mapping[str, Fillable] = {
         f"patch_{pixels}_{family}": effect(PATCHES, "photographs", f"patches of {pixels} px", model=family)
         for pixels in (16, 4)
         for family in ("gmlp", "vit", "transformer")
+    },
+    "spans_gmlp_lead": effect(SPANS, "missing spans", "decoder, gMLP"),
+    "spans_amlp_gain": effect(SPANS, "missing spans", "decoder, aMLP", against="decoder, gMLP"),
+    "spans_transformer": score(SPANS, "missing spans", "decoder, Transformer", 128),
+    **{
+        f"spans_{name}": cells(score(SPANS, "missing spans", arm, 128), effect(SPANS, "missing spans", arm))
+        for name, arm in (("gmlp", "decoder, gMLP"), ("amlp", "decoder, aMLP"), ("both", "encoder-decoder"))
     },
     **{
         f"scale_{family}": effect(SIZES_OF_IMAGES, "photographs", "1M", against="105k", model=family)
