@@ -42,3 +42,17 @@ def test_an_endless_interval_is_cut_and_hides_no_estimate(neutral: float) -> Non
     assert 1.2 < right < 1e3
     ends = [np.asarray(line.get_xdata()) for line in axis.get_lines() if str(line.get_gid()).startswith("interval")]
     assert all(np.isfinite(found).all() for found in ends)
+
+
+def test_a_long_name_takes_two_lines_and_its_rows_more_room() -> None:
+    axis = drawn(*(row(f"weight decay 0.3, RandAugment at {level} of 30", 0.5, 0.8, 1.2) for level in (10, 15)), neutral=1.0)
+    first, second = (text for text in axis.texts if "RandAugment" in text.get_text())
+    assert (first.get_text(), second.get_text()) == tuple(f"weight decay 0.3, RandAugment at\n{level} of 30" for level in (10, 15))
+    assert not first.get_window_extent().overlaps(second.get_window_extent())
+
+
+def test_a_name_that_two_lines_do_not_hold_is_cut() -> None:
+    axis = drawn(row("one two three " * 10, 0.5, 0.8, 1.2), neutral=1.0)
+    (label,) = (text.get_text() for text in axis.texts if "one" in text.get_text())
+    assert label.count("\n") == 1
+    assert label.endswith("\N{HORIZONTAL ELLIPSIS}")

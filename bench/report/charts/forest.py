@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +17,10 @@ from bench.report.charts.style import GREY, INK
 from bench.report.charts.ticks import linear_ticks, round_ticks
 
 BOTTOM, TOP = 0.55, 0.08
-ROW, DOT_ROW = 0.24, 0.36
-"""Heights of a row in inches, without and with dots below the mark."""
+ROW, TALL_ROW = 0.24, 0.36
+"""Heights of a row in inches; the second has room for dots below the mark, or for two lines of text."""
 POINTS, GAP = 8.0, 7.0
-MAX_LABEL = 34
+MAX_LABEL, MAX_LABEL_LINES = 34, 2
 MAX_STRETCH = 10.0
 """The reach of an interval beyond the marks, in ranges of the marks, where it is cut."""
 AXIS_MARGIN = 0.06
@@ -54,11 +55,11 @@ def draw_forest(
 
     `neutral`: 1 for ratios, on a logarithmic axis, or 0 for differences. `band`: half width of a shaded margin of equality; 0 draws none.
     """
-    height = DOT_ROW if any(row.dots for row in rows) else ROW
+    labels = {row.label: _label(row.label) for row in rows}
+    height = TALL_ROW if any(row.dots or "\n" in labels[row.label] for row in rows) else ROW
     lines: list[Row | str] = []
     for row in rows:
         lines += [row] if not row.group or row.group in lines else [row.group, row]
-    labels = {row.label: _short(row.label) for row in rows}
     left, right = _room(list(labels.values())), _room([row.text for row in rows])
     total = TOP + height * len(lines) + BOTTOM
     figure = Figure(figsize=(WIDTH, total))
@@ -79,8 +80,8 @@ def draw_forest(
 
 
 def _room(texts: Sequence[str]) -> float:
-    """Return the width of the longest text with its distance from the axis, in inches."""
-    return (GAP + CHARACTER_WIDTH * POINTS * max(map(len, texts))) / 72
+    """Return the width of the longest line with its distance from the axis, in inches."""
+    return (GAP + CHARACTER_WIDTH * POINTS * max(len(line) for text in texts for line in text.split("\n"))) / 72
 
 
 def write_beside(axis: Axes, text: str, place: float, end: float, points: float, **look: Any) -> None:
@@ -148,5 +149,8 @@ def _around(neutral: float, band: float) -> tuple[float, float]:
     return (neutral / (1 + band), neutral * (1 + band)) if neutral else (-band, band)
 
 
-def _short(label: str) -> str:
-    return label if len(label) <= MAX_LABEL else f"{label[: MAX_LABEL - 1]}\N{HORIZONTAL ELLIPSIS}"
+def _label(label: str) -> str:
+    """Return the label in lines; what two do not hold is left out."""
+    return "\n".join(
+        textwrap.wrap(label, MAX_LABEL, max_lines=MAX_LABEL_LINES, placeholder="\N{HORIZONTAL ELLIPSIS}", break_on_hyphens=False)
+    )
