@@ -12,12 +12,23 @@ REVISION = "REVISION"
 """The file that `bench.measure.environment.code_facts` reads: in the package bench of a wheel, beside the packages in an sdist."""
 
 
+def git(*arguments: str) -> str:
+    """Return what git says; "" where it is missing or fails."""
+    try:
+        return subprocess.run(["git", *arguments], capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
 def write_revision(folder: Path) -> None:
-    """Name the revision of the clone, or of the sdist, from which this is built; without either write nothing."""
+    """Name the revision of the clone, or of the sdist, from which this is built; without either write nothing.
+
+    `changed` behind it says that packages of the clone differ from it.
+    """
     if Path(".git").exists():
-        found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-        if found.returncode == 0:
-            (folder / REVISION).write_text(found.stdout)
+        if revision := git("rev-parse", "HEAD"):
+            changed = " changed" if git("status", "--porcelain", "--", "bench", "models", "ablations") else ""
+            (folder / REVISION).write_text(f"{revision}{changed}\n")
     elif Path(REVISION).is_file():
         shutil.copy(REVISION, folder)
 

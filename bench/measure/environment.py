@@ -229,14 +229,16 @@ def code_facts() -> dict[str, Any]:
     """Return version, git revision, and whether there are uncommitted changes.
 
     GMLP_BENCH_REVISION names the revision of a copy, whatever git says there. Without it and without git, the file REVISION does, in the package of a
-    wheel or beside the packages. In all these cases `git_dirty` is None.
+    wheel or beside the packages: there `changed` behind the revision makes `git_dirty` True. In all other cases it is None.
     """
     folder = program_folder()
     revision, dirty = os.environ.get("GMLP_BENCH_REVISION", "").strip() or None, None
     if not revision and (revision := _git(folder, "rev-parse", "HEAD")):
         status = _git(folder, "status", "--porcelain", "--", "bench", "models", "ablations")
         dirty = None if status is None else bool(status)
-    revision = revision or _first_line(folder / "bench" / "REVISION") or _first_line(folder / "REVISION")
+    if not revision and (built_from := _first_line(folder / "bench" / "REVISION") or _first_line(folder / "REVISION")):
+        revision, _, changed = built_from.partition(" ")
+        dirty = bool(changed) or None
     short = f"+{revision[:10]}" if revision else ""
     return {
         "git_revision": revision,

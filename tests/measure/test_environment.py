@@ -236,8 +236,10 @@ def test_without_git_the_revision_is_written_beside_the_packages_or_set(checkout
     facts = environment.code_facts()
     assert (facts["git_revision"], facts["git_dirty"]) == ("0123456789abcdef", None)
     assert facts["code_version"].endswith("+0123456789")
-    (checkout / "bench" / "REVISION").write_text("89abcdef01234567\n")  # as a wheel has it
-    assert environment.code_facts()["git_revision"] == "89abcdef01234567"
+    (checkout / "bench" / "REVISION").write_text("89abcdef01234567 changed\n")  # as the wheel of a changed clone has it
+    facts = environment.code_facts()
+    assert (facts["git_revision"], facts["git_dirty"]) == ("89abcdef01234567", True)
+    assert facts["code_version"].endswith("+89abcdef01.dirty")
     monkeypatch.setenv("GMLP_BENCH_REVISION", "fedcba9876543210")
     assert environment.code_facts()["git_revision"] == "fedcba9876543210"
 
