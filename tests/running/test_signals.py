@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import pty
+import select
 import signal
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -75,10 +79,31 @@ def test_the_second_signal_stops_at_once(tmp_path: Path) -> None:
     assert not (tmp_path / "mine" / "table.csv").exists()  # who asks twice does not wait for tables
 
 
+@contextlib.contextmanager
+def read_until_left(terminal: int) -> Iterator[None]:
+    """Read what is written to a terminal, as its window does; a terminal that nobody reads is full after 4 KiB, and its writer waits."""
+    left = threading.Event()
+
+    def read() -> None:
+        while not left.is_set():
+            if select.select([terminal], [], [], 0.05)[0]:
+                os.read(terminal, 65536)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        yield
+    finally:
+        left.set()
+        reader.join()
+
+
 @pytest.mark.slow
 def test_a_terminal_that_goes_away_ends_the_run_cleanly_and_it_goes_on_later(tmp_path: Path) -> None:
     terminal, inside = pty.openpty()
-    with started(tmp_path, *REQUEST, num_lines=num_records(1) + 1, stream=inside) as run:
+    with contextlib.ExitStack() as running:
+        with read_until_left(terminal):
+            run = running.enter_context(started(tmp_path, *REQUEST, num_lines=num_records(1) + 1, stream=inside))
         os.close(inside)
         os.close(terminal)  # from here on every write fails
         os.killpg(run.pid, signal.SIGHUP)  # what the system does where the terminal is the session's own
