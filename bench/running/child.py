@@ -1,4 +1,6 @@
-"""Work in a process that the fork server forked: jobs arrive over a connection, and their outcomes go back. And what a job's end is without one.
+"""Work in a process that the fork server forked: jobs arrive over a connection, and their outcomes go back.
+
+`died` is the outcome of a job whose process ended without one.
 
 The other end is `bench.running.executors.process`.
 """
