@@ -9,19 +9,19 @@ import contextlib
 import datetime
 import itertools
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench.files import TEMPORARY, write_json, writing
 from bench.measure.hosts import AT_END, AT_START, CONTINUED_ON, HOST_FACTS, disagreements
-from bench.needs import depends_on_host, trains
+from bench.needs import depends_on_host, needs_quiet, trains
 from bench.planning.jobs import is_complete
 from bench.progress import tell
 from bench.reading.store import ENVIRONMENT, RECORDS, RunRecords, is_stored, read_environment, read_plan
 from bench.running.writer import CORRUPT, RecordWriter, start_run
-from bench.spec import PLAN, Plan, RequestError
+from bench.spec import PLAN, Job, Plan, RequestError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,18 +77,25 @@ def claim_folder(plan: Plan, today: datetime.date) -> ChosenFolder:
 
 @contextlib.contextmanager
 def writing_to(
-    folder: Path, plan: Plan, facts: Mapping[str, Any], *, move_corrupt: bool, records: RunRecords | None = None
+    folder: Path,
+    plan: Plan,
+    facts: Mapping[str, Any],
+    *,
+    move_corrupt: bool,
+    records: RunRecords | None = None,
+    left: Callable[[], Iterable[Job]] | None = None,
 ) -> Iterator[RecordWriter]:
     """Yield the only writer of the folder.
 
-    A new folder gets a plan and an environment. `facts`: the environment of this process. Raises RequestError, and creates nothing, if the
-    folder holds another run, or a run from another machine, software or code.
+    A new folder gets a plan and an environment. `facts`: the environment of this process. `left`: returns the jobs left to run; None: all
+    of the plan. Raises RequestError, and creates nothing, if the folder holds another run, or a run from another machine, software or code.
+    Where trainings alone are left, the machine may be another.
     """
-    _require_same_run(folder, plan, facts)
+    _require_same_run(folder, plan, facts, left)
     with writing(f"the run folder {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
     with RecordWriter(folder, move_corrupt=move_corrupt, records=records) as writer:
-        _require_same_run(folder, plan, facts)  # check again: the lock now keeps other processes from changing it
+        _require_same_run(folder, plan, facts, left)  # check again: the lock now keeps other processes from changing it
         if _is_new(folder):
             start_run(folder, plan, facts)
         _note_host(folder, facts)
@@ -97,25 +104,35 @@ def writing_to(
         yield writer
 
 
-def note_end(folder: Path, executor: str, load: float | None) -> None:
-    """Note the load at the end and the executors used.
+def note_end(folder: Path, facts: Mapping[str, Any], executor: str, load: float | None) -> None:
+    """Note the executors used and, on the machine that the run began on, the load at the end.
 
     `load`: one-minute average in processes, which reveals a busy machine; None if unknown.
     """
-    executors = sorted({*read_environment(folder).get("executors", ()), executor})
-    _note(folder, {"executors": executors, "load_at_end": load})
+    noted = read_environment(folder)
+    executors = sorted({*noted.get("executors", ()), executor})
+    _note(folder, {"executors": executors, **({} if _elsewhere(noted, facts) else {"load_at_end": load})})
 
 
 @contextlib.contextmanager
-def ceilings_noted(folder: Path, measure: Callable[[], Any]) -> Iterator[None]:
+def ceilings_noted(folder: Path, facts: Mapping[str, Any], measure: Callable[[], Any]) -> Iterator[None]:
     """Note the host's ceilings before and after the jobs.
 
-    A resumed run keeps the ceilings of its first start and replaces those at its end. An interrupted run gets none at its end.
+    A resumed run keeps the ceilings of its first start and replaces those at its end. An interrupted run gets none at its end, nor does one
+    that ends on another machine than it began on.
     """
+    if _elsewhere(read_environment(folder), facts):
+        yield
+        return
     if AT_START not in read_environment(folder):
         _note(folder, {AT_START: measure()})
     yield
     _note(folder, {AT_END: measure()})
+
+
+def _elsewhere(noted: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
+    """Return whether this is another machine, or other software, than that on which the run began."""
+    return bool(disagreements(noted, facts, trained=False))
 
 
 def _note_host(folder: Path, facts: Mapping[str, Any]) -> None:
@@ -159,12 +176,18 @@ def _require_same_code(folder: Path, plan: Plan) -> None:
             )
 
 
-def _require_same_run(folder: Path, plan: Plan, facts: Mapping[str, Any]) -> None:
-    """Raise RequestError unless the folder is new or holds this run."""
+def _require_same_run(folder: Path, plan: Plan, facts: Mapping[str, Any], left: Callable[[], Iterable[Job]] | None) -> None:
+    """Raise RequestError unless the folder is new or holds this run.
+
+    What its trainings learn does not depend on the machine, so they may go on elsewhere once all of its times are measured.
+    """
     _require_plan(folder, plan)
     if _is_new(folder):
         return
-    pairs = disagreements(read_environment(folder), facts, trained=trains(plan), timed=depends_on_host(plan))
+    noted, trained = read_environment(folder), trains(plan)
+    pairs = disagreements(noted, facts, trained=trained, timed=depends_on_host(plan))
+    if pairs and trained and left and not any(needs_quiet(job.metric) for job in left()):
+        pairs = disagreements(noted, facts, trained=True, timed=False)
     for key, (then, now) in pairs.items():
         raise RequestError(
             f"{folder} was measured with another {key}: {then!r} then, {now!r} now",

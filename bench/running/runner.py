@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 import warnings
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -96,7 +97,9 @@ def execute(
     if families := [p.cell.model.family for p in plan.cells if trains(plan) and is_trained(p.cell, plan)]:
         facts = {**facts, TRAINING_CODE: training_versions(families)}
     interrupted = False
-    with writing_to(folder, plan, facts, move_corrupt=CORRUPTED in retry, records=records) as writer:
+    records = records or RunRecords(folder)
+    left = functools.partial(jobs_to_run, plan, records, retry)
+    with writing_to(folder, plan, facts, move_corrupt=CORRUPTED in retry, records=records, left=left) as writer:
         own_code.keep([planned.cell.model.digest for planned in plan.cells if planned.cell.model.digest], folder)
         try:
             own = checkpoints / folder.name if checkpoints else folder / SCRATCH
@@ -105,7 +108,7 @@ def execute(
             )
         except KeyboardInterrupt:
             interrupted = True
-        note_end(folder, executor, environment.load())
+        note_end(folder, facts, executor, environment.load())
         result = finished(folder, writer.records)
         if not interrupted and is_complete(plan, result.stored.records):
             try:
@@ -181,7 +184,7 @@ class _Execution:
             # the driver shuts a GPU down when its last client closes, and takes seconds to start it for the next process: this client stays
             environment.visible_gpu() if self.plan.cells[0].cell.workload.device == "cuda" else contextlib.nullcontext(),
             listening(self.progress.message),
-            ceilings_noted(self.folder, lambda: short_ceilings(runner, self.plan))
+            ceilings_noted(self.folder, self.facts, lambda: short_ceilings(runner, self.plan))
             if needs_short_ceilings(self.plan)
             else contextlib.nullcontext(),
         ):

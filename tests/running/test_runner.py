@@ -131,6 +131,44 @@ def test_trainings_alone_go_on_elsewhere_and_the_folder_says_so(monkeypatch: pyt
         execute_on()
 
 
+@pytest.mark.usefixtures("in_tmp", "rates")
+def test_a_run_moves_once_all_its_times_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, folder = planned(seq="5", width="8", depth="1", task="digits", metrics="latency,accuracy"), Path("mine")
+    true_facts = {**environment.inspect_environment(threads=1, device="cpu"), "cpu_type": "x"}
+
+    class Until(Silent):
+        def __init__(self, metric: str) -> None:
+            super().__init__()
+            self.metric = metric
+
+        def starting(self, job: Job) -> None:
+            if (job.metric, job.repeat) == (self.metric, 1):
+                raise KeyboardInterrupt
+            super().starting(job)
+
+    def execute_on(cpu_type: str, progress: Silent, retry: tuple[str, ...] = ()) -> runner.RunResult:
+        facts = {**true_facts, "cpu_type": cpu_type, "num_cores": len(cpu_type)}
+        facts["environment_id"] = environment.environment_id(facts)
+        monkeypatch.setattr(environment, "inspect_environment", lambda **_: facts)
+        return runner.execute(plan, folder, progress, executor="inline", retry=retry)
+
+    execute_on("x", Until("latency"))
+    with pytest.raises(RequestError, match="another num_cores: 1 then, 3 now"):
+        execute_on("yyy", Silent())
+    execute_on("x", Until("accuracy"))
+    ceilings, load = ceilings_noted(folder), read_run(folder).environment["load_at_end"]
+    monkeypatch.setattr(environment, "load", lambda: load + 1)
+    assert execute_on("yyy", Silent()).complete
+    facts = read_run(folder).environment
+    assert (facts["cpu_type"], [one["cpu_type"] for one in facts["continued_on"]]) == ("x", ["yyy"])
+    assert (ceilings_noted(folder), facts["load_at_end"]) == (ceilings, load)
+    timed = next(record for record in read_run(folder).records if record.metric == "latency")
+    with RecordWriter(folder) as writer:
+        writer.append(dataclasses.replace(timed, outcome=Outcome(status="failed", reason="planted")))
+    with pytest.raises(RequestError, match="another num_cores: 1 then, 3 now"):
+        execute_on("yyy", Silent(), retry=("failed",))
+
+
 def test_unfinished_trainings_are_kept_where_the_user_says(in_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = planned(seq="5", width="8", depth="1", task="digits", metrics="params,accuracy", models="gmlp")
     seen: list[str] = []
