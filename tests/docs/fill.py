@@ -365,6 +365,12 @@ PLACES: Mapping[str, Fillable] = {
     "shape_ratio_5m": compared(SEQ, "{gmlp/fused}", match="shape", **EQUAL),
     "flops_ratio": Place(run=SEQ, text="{gmlp/fused}", where=EQUAL, rows=AT_EQUAL_FLOPS),
     "equal_explicit_ratio": compared(SEQ, "{gmlp/explicit}", match="params", **EQUAL),
+    "published_ratio": compared(
+        SEQ,
+        "{ours/theirs}",
+        {"ours": {"model": "gmlp-s", "seq_len": 196}, "theirs": {"model": "deit-s", "seq_len": 197, "attention": "auto"}},
+        phase="infer",
+    ),
     "explicit_ratio_1025": compared(SEQ, "{gmlp/explicit}", match="shape", seq_len=1025, **SMALL),
     "linear_ratio": compared(SEQ, "{linear/fused}", match="shape", **LONGEST),
     **{
@@ -572,12 +578,11 @@ PLACES: Mapping[str, Fillable] = {
     "share_gmlp_5m": place(SEQ, SHARE, model="gmlp", match="params", **EQUAL),
     "digits_gmlp": place(SEQ, "{accuracy:fraction}", model="gmlp", task="digits"),
     "digits_vit": place(SEQ, "{accuracy:fraction}", model="vit", task="digits"),
-    "families_gmlp_17": place(THREE, OTHERS, model="gmlp", seq_len=17),
-    "families_vit_17": place(THREE, OURS, model="vit", seq_len=17),
-    "families_transformer_17": place(THREE, OTHERS, model="transformer", seq_len=17),
-    "families_gmlp_257": place(THREE, OTHERS, model="gmlp", seq_len=257),
-    "families_vit_257": place(THREE, OURS, model="vit", seq_len=257),
-    "families_transformer_257": place(THREE, OTHERS, model="transformer", seq_len=257),
+    **{
+        f"families_{family}_{n}": place(THREE, OURS if family == "vit" else OTHERS, model=family, seq_len=n)
+        for family in FAMILY_ROWS
+        for n in (17, 65, 257)
+    },
     "cifar_gmlp_51m": place(CIFAR_51M, "{accuracy:fraction}", model="gmlp"),
 }
 
