@@ -19,11 +19,10 @@ def processors_of(job: Job) -> frozenset[int]:
     """Return the processors that all members of a job's group use in its round; the next round uses other ones.
 
     Empty if they stay free to move: on a GPU, where the driver and the compiler have threads of their own; where a job needs every
-    processor; and where the system cannot pin.
+    processor; where the system cannot pin; and in trainings, of which several may run on one machine, unknown to each other.
     """
-    usable = usable_processors()
-    threads = job.settings.threads if job.recipe is None else job.settings.train_threads
-    if job.cell.workload.device != "cpu" or threads >= len(usable):
+    usable, threads = usable_processors(), job.settings.threads
+    if job.recipe is not None or job.cell.workload.device != "cpu" or threads >= len(usable):
         return frozenset()
     first = job.repeat * threads
     return frozenset(usable[(first + place) % len(usable)] for place in range(threads))

@@ -46,9 +46,8 @@ def test_a_gpu_and_a_system_that_cannot_tell_leave_the_choice_to_the_system(usab
 
 
 @pytest.mark.usefixtures("usable")
-def test_a_training_has_the_threads_of_a_training() -> None:
-    training = small_job("accuracy", settings=Settings(threads=4, train_threads=1), recipe=Recipe())
-    assert processors_of(training) == {0}
+def test_trainings_of_two_runs_do_not_meet_on_one_processor() -> None:
+    assert processors_of(small_job("accuracy", settings=Settings(threads=1, train_threads=1), recipe=Recipe())) == frozenset()
 
 
 @pytest.mark.parametrize(
