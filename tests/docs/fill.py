@@ -113,7 +113,7 @@ RECIPE, WHOLE = "2026-11-28_cpu_vision_recipe", "2026-11-26_cpu_vision_recipe_wh
 ADDED, REMOVED = "added to the basic recipe", "removed from the full recipe"
 NORMS, PRECISION, SCALE = "2026-11-25_cpu_normalisation", "2026-11-25_cpu_precision", "2026-11-26_cpu_scale"
 PEERS, POSITIONS = "2026-11-23_cpu_peers", "2026-11-26_cpu_positions"
-ATTENTION, MODES = "2026-11-26_cpu_attention", "2026-11-26_cpu_architecture_mode"
+ATTENTION, MODES = "2026-11-26_cpu_attention", "2026-11-29_cpu_architecture_mode"
 ESCAPE, ESCAPE_IMAGES, ESCAPE_COST = "2026-11-25_cpu_escape", "2026-11-26_cpu_escape_images", "2026-11-27_cpu_escape_cost"
 CIFAR_4M, CIFAR_51M, TREC = "2026-11-26_cpu_cifar10_4m", "2026-11-26_cpu_cifar10_51m_gmlp", "2026-11-24_cpu_trec"
 DATA, OPTIMIZER = "2026-11-28_cpu_data_size", "2026-11-28_cpu_optimizer"
@@ -539,9 +539,11 @@ PLACES: Mapping[str, Fillable] = {
         for phase in ("infer", "train")
         for peer in peers
     },
+    "mode_longer_gmlp": effect(MODES, "shorter to longer", "decoder, gMLP", against="decoder"),
+    "mode_gmlp_decoder": effect(MODES, COST, "decoder, gMLP", against="decoder", measure="latency_ms", seq_len=512),
     **{
         f"mode_{name}": effect(MODES, COST, arm, measure="latency_ms", seq_len=512)
-        for name, arm in {"encoder": "encoder", "decoder": "decoder", "recurrent": "recurrent, Bahdanau"}.items()
+        for name, arm in {"encoder": "encoder", "decoder": "decoder", "gmlp": "decoder, gMLP", "recurrent": "recurrent, Bahdanau"}.items()
     },
     **{
         f"gpu_{name}_{n}": cells(

@@ -16,7 +16,7 @@ PROJECT = Path(__file__).parents[2]
 RUN = PROJECT / "results" / "2026-11-20_cpu_copy"
 OTHER = PROJECT / "results" / "2026-11-20_cpu_digits"
 PARTS = tuple(PROJECT / "results" / f"2026-11-26_cpu_attention_{part}" for part in ("cost", "accuracy"))
-UNLIKE = PROJECT / "results" / "2026-11-26_cpu_architecture_mode_cost"
+UNLIKE = PROJECT / "results" / "2026-11-26_cpu_positions"
 WITHOUT_TORCH = """
 import sys
 

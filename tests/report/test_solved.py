@@ -27,13 +27,15 @@ STATES = {"attention": 64 * KIB, "delta rule, 16": 16 * KIB, "delta rule, 4": 4 
 SIZES = ("delta rule, 16", "delta rule, 4")
 
 
-def solving(make_data: MakeData, solved: Mapping[str, Any], part: str = "recall", *, seeds: int = 10) -> Study:
+def solving(make_data: MakeData, solved: Mapping[str, Any], part: str = "recall", *, seeds: int = 10, until_solved: bool = True) -> Study:
     """A run of one part, with each variant's state, and how many of ten seeds solve its task."""
     data = make_data()
     arms = tuple(PlannedArm(name=name, cells=(name,)) for name in solved)
     parts = (Part(name=part, match="none", batching="", cells=tuple(solved), baseline="attention", arms=arms),)
     settings = dataclasses.replace(data.plan.settings, seeds=seeds)
-    changed = dataclasses.replace(data, plan=dataclasses.replace(data.plan, name="recall_state", parts=parts, settings=settings))
+    recipe = dataclasses.replace(data.plan.recipe, until_solved=until_solved)
+    plan = dataclasses.replace(data.plan, name="recall_state", parts=parts, settings=settings, recipe=recipe)
+    changed = dataclasses.replace(data, plan=plan)
     changed.__dict__["solved"] = {
         name: num if isinstance(num, Solved) else Solved(num=num, of=10, among=len(solved)) for name, num in solved.items()
     }
@@ -125,5 +127,6 @@ def test_the_figure_counts_tasks_by_mixer_and_joins_its_sizes(make_data: MakeDat
     with figure_style():
         assert draw_solved(solving(make_data, {"attention": 10})) is None
         few = draw_solved(solving(make_data, {"attention": Solved(num=5, of=5), "gate": Solved(num=0, of=5)}, seeds=5))
+        assert draw_solved(solving(make_data, dict.fromkeys(STATES, 10), until_solved=False)) is None, "its caption would be false"
     assert few is not None
     assert few.title == "Seeds that solve a task, against the state: 5 seeds of each model decide nothing"

@@ -92,7 +92,7 @@ def _set_axes(axis: Axes, front: ArmFront) -> None:
     margin = 0.06 * (max(bounds) - min(bounds)) or 0.05
     axis.set_ylim(min(bounds) - margin, max(bounds) + margin)
     steps: Sequence[float] = [tick for tick in linear_ticks(*axis.get_ylim(), num=5) if front.quality == "score" or 0 <= tick <= 1]
-    axis.set_yticks(steps, [f"{tick:g}" if front.quality == "score" else f"{100 * tick:.3g} %" for tick in steps])
+    axis.set_yticks(steps, [f"{tick:g}" if front.quality == "score" else f"{100 * tick:g} %" for tick in steps])
     axis.set_ylabel(front.quality.replace("_", " "))
 
 

@@ -169,7 +169,7 @@ def _set_axes(axis: Plot, rows: pandas.DataFrame, axes: Axes) -> None:
     margin = Y_MARGIN * (float(np.ptp(y)) or 0.1)
     axis.set_ylim(float(y.min()) - margin, float(y.max()) + margin)
     steps = linear_ticks(*axis.get_ylim(), num=6)
-    axis.set_yticks(steps, [f"{100 * tick:.3g} %" if axes.y == "accuracy" else f"{tick:g}" for tick in steps])
+    axis.set_yticks(steps, [f"{100 * tick:g} %" if axes.y == "accuracy" else f"{tick:g}" for tick in steps])
     axis.set_ylabel(axes.y)
 
 

@@ -18,6 +18,7 @@ from bench.report.charts.style import SeriesStyle, series_styles
 from bench.report.charts.ticks import powers_of_two
 from bench.report.document import FigureBlock
 from bench.report.tables import Table
+from bench.spec import base_recipe
 
 WIDTH, HEIGHT, TOP, START, MAX_ACROSS = 2.5, 2.1, 0.32, 0.55, 3
 MARGIN, MAX_TICKS, ZEROS = 1.5, 3, re.compile(r"\.0+ ")
@@ -44,10 +45,10 @@ class Point:
 
 
 def draw_solved(study: Study) -> FigureBlock | None:
-    """Draw one panel per part; None without two variants whose state and solved seeds are known."""
+    """Draw one panel per part; None without two variants whose state and solved seeds are known, or if no training was to solve its task."""
     points = solved_points(study)
     parts = list(dict.fromkeys(point.part for point in points))
-    if len(points) < 2:
+    if len(points) < 2 or not any(base_recipe(planned.cell, study.plan).until_solved for planned in study.plan.cells):
         return None
     names = list(dict.fromkeys(point.mixer for point in points))
     styles, across = series_styles(names), min(MAX_ACROSS, len(parts))
