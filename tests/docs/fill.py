@@ -430,8 +430,9 @@ PLACES: Mapping[str, Fillable] = {
     },
     **{
         f"data_{items.replace(',', '')}_vit": effect(DATA, "photographs", f"gMLP, {items}", against=f"ViT, {items}")
-        for items in ("1,000", "50,000")
+        for items in ("1,000", "7,000", "50,000")
     },
+    "patch_lead_8": lead(PATCHES, "gmlp", "vit", seq_len=17),
     **{
         f"patch_{pixels}": cells(
             compared(PATCHES, MEANS, FAMILY_ROWS, seq_len=n), *(lead(PATCHES, "gmlp", rival, seq_len=n) for rival in ("vit", "transformer"))
@@ -454,7 +455,7 @@ PLACES: Mapping[str, Fillable] = {
         f"scale_{family}": effect(SIZES_OF_IMAGES, "photographs", "1M", against="105k", model=family)
         for family in ("gmlp", "vit", "transformer")
     },
-    **{f"scale_lead_{name}": lead(SIZES_OF_IMAGES, "gmlp", "vit", budget=budget) for name, budget in (("105k", 105e3), ("1m", 1e6))},
+    **{f"scale_lead_{name}": lead(SIZES_OF_IMAGES, "gmlp", "vit", budget=budget) for name, budget in (("105k", 105e3), ("300k", 300e3), ("1m", 1e6))},
     **{
         f"optimizer_{name.lower()}": cells(
             *(score(OPTIMIZER, "photographs", f"{family}, {name}", 17) for family in ("gMLP", "ViT")),
@@ -468,7 +469,6 @@ PLACES: Mapping[str, Fillable] = {
         for name in ("AdamW", "Adam", "Muon", "SGD")
     },
     **{f"lead_4m_{rival}": lead(CIFAR_4M, "gmlp", rival) for rival in ("vit", "transformer")},
-    "lead_300k_vit": lead_over_variant(PRECISION, "photographs", "ViT, fp32"),
     "lead_4m_attention": lead(CIFAR_4M, "transformer", "vit"),
     "lead_control": lead(CONTROL, "gmlp+pool=mean", "gmlp+gating=identity+pool=mean"),
     **{
