@@ -186,13 +186,19 @@ def _require_same_run(folder: Path, plan: Plan, facts: Mapping[str, Any], left: 
         return
     noted, trained = read_environment(folder), trains(plan)
     pairs = disagreements(noted, facts, trained=trained, timed=depends_on_host(plan))
-    if pairs and trained and left and not any(needs_quiet(job.metric) for job in left()):
-        pairs = disagreements(noted, facts, trained=True, timed=False)
+    if pairs and left and _trainings_alone(left()):
+        pairs = disagreements(noted, facts, trained=trained, timed=False)
     for key, (then, now) in pairs.items():
         raise RequestError(
             f"{folder} was measured with another {key}: {then!r} then, {now!r} now",
             f"their records must not be mixed; measure into a new folder: bench run --plan {shlex.quote(str(folder))} --out NEW",
         )
+
+
+def _trainings_alone(left: Iterable[Job]) -> bool:
+    """Return whether anything is left, and nothing that is timed."""
+    metrics = {job.metric for job in left}
+    return bool(metrics) and not any(map(needs_quiet, metrics))
 
 
 def _is_new(folder: Path) -> bool:
