@@ -132,6 +132,6 @@ ABLATION = Ablation(
         ),
     ),
     rounds=20,
-    seeds=3,
+    seeds=5,
     sample_s=0.3,
 )
