@@ -193,9 +193,9 @@ def _compared(study: Study, rows: pandas.DataFrame) -> tuple[Comparison, ...]:
 def trained_rows(rows: pandas.DataFrame, scores: Mapping[str, SeedScores], axes: Axes) -> pandas.DataFrame:
     """Return one row per trained model, sorted by task, length and budget.
 
-    Adds `x` and `y` with bounds to the prepared table; `label` is the model, with its recipe where several trained one task. Several cells
-    may share a training: the first in plan order with a known x represents it. The costs of a step all come from one workload, the first
-    that has one; rows measured otherwise have no x.
+    Adds `x` and `y` with bounds to the prepared table; `label` is the model, with its recipe where several trained models of one budget.
+    Several cells may share a training: the first in plan order with a known x represents it. The costs of a step all come from one workload,
+    the first that has one; rows measured otherwise have no x.
 
     If parameters were matched and the budget covers the whole model, `x` for params is the budget, so that matched models have equal x. `x_doubtful`
     marks an x of unknown error. Raises RequestError if x or y was not measured, or if no two trained models share a task and a length.
@@ -314,7 +314,8 @@ def _same_workload(frame: pandas.DataFrame, cost: str) -> pandas.Series:
 
 
 def _with_labels(frame: pandas.DataFrame) -> pandas.DataFrame:
-    several = frame.groupby(["task", "seq_len"])["recipe"].transform("nunique") > 1
+    places = frame.fillna({"budget": 0.0}).groupby(["task", "seq_len", "budget"])
+    several = places["recipe"].transform("nunique") > 1
     changed = several & (frame["recipe"] != "")
     return frame.assign(label=frame["model"].where(~changed, frame["model"] + ", " + frame["recipe"]))
 

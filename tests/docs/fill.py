@@ -455,7 +455,10 @@ PLACES: Mapping[str, Fillable] = {
         f"scale_{family}": effect(SIZES_OF_IMAGES, "photographs", "1M", against="105k", model=family)
         for family in ("gmlp", "vit", "transformer")
     },
-    **{f"scale_lead_{name}": lead(SIZES_OF_IMAGES, "gmlp", "vit", budget=budget) for name, budget in (("105k", 105e3), ("300k", 300e3), ("1m", 1e6))},
+    **{
+        f"scale_lead_{name}": lead(SIZES_OF_IMAGES, "gmlp", "vit", budget=budget)
+        for name, budget in (("105k", 105e3), ("300k", 300e3), ("1m", 1e6))
+    },
     **{
         f"optimizer_{name.lower()}": cells(
             *(score(OPTIMIZER, "photographs", f"{family}, {name}", 17) for family in ("gMLP", "ViT")),

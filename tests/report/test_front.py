@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.planning.ablation import plan_grids
 from bench.planning.build import build_plan
+from bench.planning.request import Request
 from bench.pooling import pool_of
+from bench.questions import Ablation, Arm, Grid
 from bench.reading.store import RECORDS
 from bench.reading.table import item_scores_of
 from bench.running.writer import line_of, start_run
@@ -90,6 +93,39 @@ def test_several_runs_are_compared_as_one_into_a_folder_that_is_named(tmp_path: 
     page = (tmp_path / "both" / "compare_params_accuracy.md").read_text()
     assert page.startswith("# 2 runs: params against accuracy")
     assert "bench compare 17 65 --x params --y accuracy --out FOLDER" in page
+
+
+@pytest.mark.parametrize(
+    ("of_sizes", "labels"),
+    [
+        ({"105k": ["1e-3"], "300k": ["5e-4"]}, {"gmlp", "vit"}),
+        ({"105k": ["1e-3", "5e-4"]}, {"gmlp", "vit", "gmlp, learning_rate=0.0005", "vit, learning_rate=0.0005"}),
+    ],
+    ids=["one recipe of each size", "two of one size"],
+)
+def test_a_recipe_is_in_a_models_name_only_where_its_size_has_others(
+    of_sizes: Mapping[str, list[str]], labels: set[str], tmp_path: Path, answer: Answer
+) -> None:
+    arms = tuple(
+        Arm(name=f"{size} at {rate}", flags={"params": size, "recipe": f"learning_rate={rate}"})
+        for size, rates in of_sizes.items()
+        for rate in rates
+    )
+    flags = {
+        "models": "gmlp,vit",
+        "seq": "17",
+        "depth": "2",
+        "task": "digits",
+        "metrics": "params,accuracy",
+        "recipe": "learning_rate=1e-3",
+    }
+    ablation = Ablation(cpu=(Grid(name="sizes", flags=flags, arms=arms),), cuda=(), quick=())
+    plan = plan_grids("sizes", "Which?", ablation, Request(threads=1), "cpu", "")
+    code, out, _ = answer("compare", write_run(tmp_path / "run", plan), "--json")
+    assert code == 0
+    assert {c[place]["label"] for c in json.loads(out)["comparisons"] for place in ("first", "second")} == labels
+    page = (tmp_path / "run" / "report" / "compare_params_accuracy.md").read_text()
+    assert ("budget 300 k: learning_rate=0.0005" in page) == ("300k" in of_sizes)
 
 
 def test_json_is_one_document(tmp_path: Path, answer: Answer) -> None:

@@ -302,6 +302,7 @@ def heading(rows: pandas.DataFrame, fronts: Fronts) -> tuple[str, str]:
         ", ".join([*dict.fromkeys(rows["task"]), f"n = {', '.join(numbers.whole(n) for n in lengths)}"]),
         _seeds(rows, plan.settings.seeds),
         _recipe(plan),
+        *_own_recipes(rows),
         *(text for one in fronts for text in workload_text(one.rows, one.axes)),
         plan.created[:10],
         *(("quick run",) if plan.settings.quick else ()),
@@ -442,6 +443,12 @@ def _recipe(plan: Plan) -> str:
     recipe: Recipe = plan.recipe
     rate = f"rate chosen from {plan.settings.lr_trials} trials" if plan.settings.lr_trials else f"at {recipe.learning_rate:g}"
     return f"{recipe.epochs} epochs of {OPTIMIZERS[recipe.optimizer]} {rate}, batch {recipe.batch_size * recipe.accumulate}"
+
+
+def _own_recipes(rows: pandas.DataFrame) -> list[str]:
+    """Say how the recipe of a size differs from the run's, where the names of its models do not."""
+    own = rows[(rows["recipe"] != "") & (rows["label"] == rows["model"])].to_dict("records")
+    return list(dict.fromkeys(f"{_size(row)}: {row['recipe'].replace(',', ', ')}" for row in own))
 
 
 def _size(row: Mapping[str, Any]) -> str:
