@@ -9,8 +9,8 @@ is explicit on a CPU, since torch's fused kernel takes several times as long the
 
 Source: arXiv 2105.08050, Table 1 and Fig. 2 (scaling of gMLP); arXiv 2010.11929, Fig. 8 (depth and width of ViT).
 
-Cost: half an hour on one CPU thread for digits and two hours of a core with bf16 products for photographs (CIFAR-10, needs
---data-root), several times that without; two hours on a GPU (estimate); a minute with --quick on a CPU.
+Cost: half an hour on one CPU thread for digits and three hours of a core with bf16 products for photographs (CIFAR-10, needs
+--data-root), longer without; two hours on a GPU (estimate); a minute with --quick on a CPU.
 """
 
 from collections.abc import Mapping

@@ -117,7 +117,7 @@ ATTENTION, MODES = "2026-11-26_cpu_attention", "2026-11-29_cpu_architecture_mode
 ESCAPE, ESCAPE_IMAGES, ESCAPE_COST = "2026-11-25_cpu_escape", "2026-11-26_cpu_escape_images", "2026-11-27_cpu_escape_cost"
 CIFAR_4M, CIFAR_51M, TREC = "2026-11-26_cpu_cifar10_4m", "2026-11-26_cpu_cifar10_51m_gmlp", "2026-11-24_cpu_trec"
 DATA, OPTIMIZER = "2026-11-28_cpu_data_size", "2026-11-28_cpu_optimizer"
-PATCHES, SIZES_OF_IMAGES, SPANS = "2026-11-28_cpu_patch_size", "2026-11-28_cpu_scale", "2026-11-28_cpu_text"
+PATCHES, SIZES_OF_IMAGES, SPANS = "2026-11-28_cpu_patch_size", "2026-11-29_cpu_scale", "2026-11-28_cpu_text"
 GPU, CIFAR_GPU = "2026-11-28_cuda_gpu", "2026-11-28_cuda_cifar10_65_tuned"
 SHARE = "{flops_quadratic_share:percent}"
 MEANS = "{gmlp.accuracy:fraction} | {vit.accuracy:fraction} | {transformer.accuracy:fraction}"
@@ -452,12 +452,13 @@ PLACES: Mapping[str, Fillable] = {
         for name, arm in (("gmlp", "decoder, gMLP"), ("amlp", "decoder, aMLP"), ("both", "encoder-decoder"))
     },
     **{
-        f"scale_{family}": effect(SIZES_OF_IMAGES, "photographs", "1M", against="105k", model=family)
-        for family in ("gmlp", "vit", "transformer")
+        f"scale_{name}{family}": effect(SIZES_OF_IMAGES, "photographs", arm, against=against, model=family)
+        for name, arm, against in (("", "1M", "105k"), ("4m_", "4M", "300k"))
+        for family in FAMILY_ROWS
     },
     **{
         f"scale_lead_{name}": lead(SIZES_OF_IMAGES, "gmlp", "vit", budget=budget)
-        for name, budget in (("105k", 105e3), ("300k", 300e3), ("1m", 1e6))
+        for name, budget in (("105k", 105e3), ("300k", 300e3), ("1m", 1e6), ("4m", 4e6))
     },
     **{
         f"optimizer_{name.lower()}": cells(
