@@ -146,7 +146,8 @@ def test_muon_turns_hidden_matrices_by_the_nearest_orthogonal_one_and_leaves_the
     step(turned, build_optimizer(turned, recipe), 1)
     step(plain, build_optimizer(plain, Recipe(learning_rate=0.01, weight_decay=0.5)), 1)
     for name, parameter in turned.named_parameters():
-        assert torch.equal(parameter, plain.get_parameter(name)) is (name != "1.weight")
+        # close, not equal: the fused kernel rounds otherwise where a parameter lies elsewhere in memory (AMD EPYC family 26)
+        assert torch.allclose(parameter, plain.get_parameter(name), rtol=0, atol=1e-6) is (name != "1.weight")
     left, _, right = torch.linalg.svd(weight.grad, full_matrices=False)
     turn = (before * (1 - 0.01 * 0.5) - weight.detach()) / (0.01 * 0.2 * math.sqrt(6))
     assert torch.linalg.svdvals(turn).sub(1).abs().max() < 0.5  # its iteration brings singular values near 1, not to it
