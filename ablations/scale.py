@@ -39,7 +39,6 @@ def blocks(depth_of: Mapping[str, str]) -> tuple[Arm, ...]:
 
 CROPPED = "batch_size=64,augment=crop+flip,precision=bf16-autocast"
 CIFAR = {**TRAINED, "task": "cifar10", "recipe": f"{CROPPED},learning_rate=1e-3", "epochs": "3"}
-EXPLICIT = {"attention": "math"}
 FEW_BLOCKS = {"105k": "2", "300k": "4", "1M": "6"}
 FOUR_MILLION = Arm(name="4M", flags={"params": "4M", "depth": "6", "recipe": f"{CROPPED},learning_rate=5e-4"})
 MORE_BLOCKS = {**FEW_BLOCKS, "4M": "6", "12M": "12", "51M": "12"}
@@ -49,7 +48,7 @@ ABLATION = Ablation(
     cpu=(
         Grid(name=SIZE, flags={**TRAINED, "depth": "2"}, arms=sizes(BUDGETS), baseline="250k"),
         Grid(name=DEPTH, flags={**TRAINED, "params": "600k"}, arms=depths(DEPTHS), baseline="2 blocks"),
-        Grid(name=PHOTOGRAPHS, flags={**CIFAR, **EXPLICIT}, arms=(*blocks(FEW_BLOCKS), FOUR_MILLION), baseline="300k"),
+        Grid(name=PHOTOGRAPHS, flags={**CIFAR, "attention": "math"}, arms=(*blocks(FEW_BLOCKS), FOUR_MILLION), baseline="300k"),
     ),
     cuda=(
         Grid(name=PHOTOGRAPHS, flags=LARGE, arms=blocks(MORE_BLOCKS), baseline="300k"),
