@@ -135,6 +135,19 @@ app = typer.Typer(
 )
 
 
+def _show_version(asked: bool) -> None:
+    if asked:
+        console.print_line(f"gmlp-bench {environment.code_facts()['code_version']}")
+        raise typer.Exit
+
+
+@app.callback()
+def whole(
+    version: Annotated[bool, typer.Option("--version", help="Show version and revision.", callback=_show_version, is_eager=True)] = False,
+) -> None:
+    """Hold the options of the program itself."""
+
+
 @command(MEASURE, "bench run --models gmlp,vit --seq 17,65,257 --params 1M --metrics params,flops,latency,memory")
 def run(request: Request, options: Options) -> None:
     """Measure models; print a table and write results/ and reports/.

@@ -14,6 +14,7 @@ from unittest.mock import Mock
 import pytest
 import typer.main
 
+import bench
 from bench import cli
 from bench.reading.store import content_of
 from bench.spec import Job, Outcome, RequestError
@@ -277,6 +278,7 @@ def test_a_run_with_an_edited_plan_is_not_checked(copied: Path, program: Program
 
 
 LIGHT = (
+    "--version",
     "--help",
     "run --help",
     "list",
@@ -306,7 +308,7 @@ def test_light_commands_import_no_torch(tmp_path: Path) -> None:
     command = [sys.executable, "-c", ONE_AFTER_THE_OTHER, json.dumps(LIGHT)]
     ran = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=environment_of(ROOT))
     told = [json.loads(line.removeprefix("LOADED ")) for line in ran.stderr.splitlines() if line.startswith("LOADED ")]
-    expected: list[Any] = [[typed, 0 if "--help" in typed or typed.startswith("list") else 2, []] for typed in LIGHT]
+    expected: list[Any] = [[typed, 0 if "--help" in typed or typed.startswith(("list", "--version")) else 2, []] for typed in LIGHT]
     assert told[:-1] == expected[:-1]
     assert told[-1][:2] == expected[-1][:2]
     assert "torch" not in told[-1][2]
@@ -320,6 +322,11 @@ def test_every_help_ends_with_a_real_example(command: str, program: Program) -> 
     code, out, _ = program(f"{command} --help")
     assert code == 0
     assert f"Example: bench {command}" in " ".join(out.split())
+
+
+def test_version_names_the_revision(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GMLP_BENCH_REVISION", "0123456789abcdef")
+    assert program("--version") == (0, f"gmlp-bench {bench.__version__}+0123456789\n", "")
 
 
 COMPLETED = {
