@@ -116,6 +116,7 @@ PEERS, POSITIONS = "2026-11-23_cpu_peers", "2026-11-26_cpu_positions"
 ATTENTION, MODES = "2026-11-26_cpu_attention", "2026-11-29_cpu_architecture_mode"
 ESCAPE, ESCAPE_IMAGES, ESCAPE_COST = "2026-11-25_cpu_escape", "2026-11-26_cpu_escape_images", "2026-11-27_cpu_escape_cost"
 CIFAR_4M, CIFAR_51M, TREC = "2026-11-26_cpu_cifar10_4m", "2026-11-26_cpu_cifar10_51m_gmlp", "2026-11-24_cpu_trec"
+ARTICLE = "2026-11-29_cpu_article"
 DATA, OPTIMIZER = "2026-11-28_cpu_data_size", "2026-11-28_cpu_optimizer"
 PATCHES, SIZES_OF_IMAGES, SPANS = "2026-11-28_cpu_patch_size", "2026-11-29_cpu_scale", "2026-11-28_cpu_text"
 GPU, CIFAR_GPU = "2026-11-28_cuda_gpu", "2026-11-28_cuda_cifar10_65_tuned"
@@ -589,6 +590,7 @@ PLACES: Mapping[str, Fillable] = {
         for family in FAMILY_ROWS
         for n in (17, 65, 257)
     },
+    "cifar_article": place(ARTICLE, "{accuracy:fraction}", model="gmlp+weight_init=uniform"),
     "cifar_gmlp_51m": place(CIFAR_51M, "{accuracy:fraction}", model="gmlp"),
 }
 
