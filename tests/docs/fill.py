@@ -113,6 +113,7 @@ RECIPE, WHOLE = "2026-11-28_cpu_vision_recipe", "2026-11-26_cpu_vision_recipe_wh
 ADDED, REMOVED = "added to the basic recipe", "removed from the full recipe"
 NORMS, PRECISION, SCALE = "2026-11-25_cpu_normalisation", "2026-11-25_cpu_precision", "2026-11-26_cpu_scale"
 PEERS, POSITIONS = "2026-11-23_cpu_peers", "2026-11-26_cpu_positions"
+HEAD = "2026-11-29_cpu_attention_head"
 ATTENTION, MODES = "2026-11-26_cpu_attention", "2026-11-29_cpu_architecture_mode"
 ESCAPE, ESCAPE_IMAGES, ESCAPE_COST = "2026-11-25_cpu_escape", "2026-11-26_cpu_escape_images", "2026-11-27_cpu_escape_cost"
 CIFAR_4M, CIFAR_51M, TREC = "2026-11-26_cpu_cifar10_4m", "2026-11-26_cpu_cifar10_51m_gmlp", "2026-11-24_cpu_trec"
@@ -515,6 +516,7 @@ PLACES: Mapping[str, Fillable] = {
             ("batch_relu", "kind of norm and activation", "BatchNorm, ReLU"),
         )
     },
+    **{f"unscaled_{kind}": effect(HEAD, "a head of 256 channels", f"{kind} scaling") for kind in ("no", "learned")},
     **{f"positions_{kind}": effect(POSITIONS, "digits", f"attention, {kind}") for kind in ("learned", "sinusoidal")},
     **{
         f"bf16_{name}": effect(PRECISION, "photographs", f"{arm}, bf16", against=f"{arm}, fp32")
