@@ -137,7 +137,7 @@ def seed_caveat(num: int, planned: int) -> str:
     A single seed has no spread, and two to four tell little about theirs. A missing seed matters because it may have diverged.
     """
     if num < planned:
-        return f"only {num} of {planned} seeds have a result"
+        return f"only {num} of {planned} seeds {'has' if num == 1 else 'have'} a result"
     if num < MIN_SPREAD_SEEDS:
         return ONE_SEED
     return f"{num} seeds: {MIN_DECIDED_SEEDS} are needed to decide" if num < MIN_DECIDED_SEEDS else ""

@@ -101,14 +101,15 @@ def disagreements(first: Facts, second: Facts, *, trained: bool, timed: bool = T
 def _training_differences(first: Facts, second: Facts) -> Pairs:
     """Return what differs in code and library that determine what models learn.
 
-    Runs of unlike families agree in the versions of those that both trained, and in all code.
+    A family's version is of its own code and of the loop, which all share. So runs that share a family agree if its version does; those that share
+    none agree in all code.
     """
     one, other = (facts[TRAINING_CODE] for facts in (first, second))
-    if one.keys() == other.keys():
-        return _differing(first, second, TRAINING_KEYS)
     shared = one.keys() & other.keys()
-    first, second = ({**facts, TRAINING_CODE: {name: facts[TRAINING_CODE][name] for name in shared}} for facts in (first, second))
-    return _differing(first, second, (*TRAINING_KEYS, CODE))
+    if not shared:
+        return _differing(first, second, (CODE, "torch_version"))
+    narrowed = ({**facts, TRAINING_CODE: {name: facts[TRAINING_CODE][name] for name in shared}} for facts in (first, second))
+    return _differing(*narrowed, TRAINING_KEYS)
 
 
 def machine_differences(first: Facts, second: Facts) -> Pairs:

@@ -379,7 +379,7 @@ def seeds_lost_text(rows: pandas.DataFrame, without: Sequence[str], planned: int
     if not named:
         return []
     return [
-        f"Seeds were lost (diverged, failed or not run): {'; '.join(named)}. Means over the remaining seeds may be too high, so no "
+        f"Fewer than {planned} seeds (diverged, failed or not run): {'; '.join(named)}. Means over the others may be too high, so no "
         "difference from these models is claimed."
     ]
 
