@@ -108,8 +108,8 @@ def _training_differences(first: Facts, second: Facts) -> Pairs:
     shared = one.keys() & other.keys()
     if not shared:
         return _differing(first, second, (CODE, "torch_version"))
-    narrowed = ({**facts, TRAINING_CODE: {name: facts[TRAINING_CODE][name] for name in shared}} for facts in (first, second))
-    return _differing(*narrowed, TRAINING_KEYS)
+    first, second = ({**facts, TRAINING_CODE: {name: facts[TRAINING_CODE][name] for name in shared}} for facts in (first, second))
+    return _differing(first, second, TRAINING_KEYS)
 
 
 def machine_differences(first: Facts, second: Facts) -> Pairs:
