@@ -592,6 +592,7 @@ PLACES: Mapping[str, Fillable] = {
         for family in FAMILY_ROWS
         for n in (17, 65, 257)
     },
+    **{f"scale_51m_{name}": place(f"{SIZES_OF_IMAGES}_51m_{name}", "{accuracy:fraction}", model=name) for name in FAMILY_ROWS},
     "cifar_article": place(ARTICLE, "{accuracy:fraction}", model="gmlp+weight_init=uniform"),
     "cifar_gmlp_51m": place(CIFAR_51M, "{accuracy:fraction}", model="gmlp"),
 }

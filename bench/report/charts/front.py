@@ -156,14 +156,13 @@ def _draw_chance(plot: Plot, chance: float | None, limits: tuple[float, float], 
     if chance is None:
         return
     low, high = limits
-    place, text, above = chance, f"{guess} {chance:.3g}", chance >= high
+    text = f"{guess} {chance:.3g}"
+    style: dict[str, Any] = {"ha": "right", "va": "bottom", "fontsize": NOTE_POINTS, "color": INK}
     if low < chance < high:
         plot.axhline(chance, color=GREY, linewidth=1, linestyle=":", zorder=1, gid="chance")
-    else:
-        margin = 0.02 * (high - low)
-        place, text = (high - margin, f"{text}, above this axis") if above else (low + margin, f"{text}, below this axis")
-    side = "top" if above else "bottom"
-    plot.text(0.99, place, text, transform=plot.get_yaxis_transform(), ha="right", va=side, fontsize=NOTE_POINTS, color=INK)
+        plot.text(0.99, chance, text, transform=plot.get_yaxis_transform(), **style)
+    else:  # over the plot, where no point lies
+        plot.text(1.0, 1.02, f"{text}, {'above' if chance >= high else 'below'} this axis", transform=plot.transAxes, **style)
 
 
 def _x_limits(rows: pandas.DataFrame) -> tuple[float, float]:
