@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.analysis.study import study
 from bench.planning.ablation import plan_grids
 from bench.planning.build import build_plan
 from bench.planning.request import Request
@@ -18,6 +19,7 @@ from bench.pooling import pool_of
 from bench.questions import Ablation, Arm, Grid
 from bench.reading.store import RECORDS
 from bench.reading.table import item_scores_of
+from bench.report.sections.answer import answer_sentences
 from bench.running.writer import line_of, start_run
 from bench.spec import Job, Outcome, Part, Plan, PlannedArm, Recipe, RequestError, Settings
 from tests.fake_executor import measured, stored_run
@@ -246,6 +248,20 @@ def test_an_arm_names_its_model_unless_it_has_several(tmp_path: Path, answer: An
     assert "small" not in out
     out = compared("one", single, *(PlannedArm(name=f"arm {p.cell.model.family}", cells=(p.cell.cell_id,)) for p in single.cells))
     assert "arm gmlp above arm vit;" in out, "one place is not repeated with each pair"
+
+
+def test_a_pair_of_unlike_size_is_not_called_equal() -> None:
+    """Of widths that a user sets, sizes may be too far apart to test."""
+
+    def unlike(job: Job) -> Outcome:
+        found = outcome_of(job)
+        twice = job.metric == "params" and job.cell.model.family == "vit"
+        return replace(found, values={**found.values, "params": 2 * PARAMS}) if twice else found
+
+    plan = planned(models="gmlp,vit", params="", width="64", depth="2")
+    told = " ".join(answer_sentences(study(stored_run(plan, unlike))))
+    assert "not significant" not in told
+    assert "undecided (not tested between models of unlike size)" in told
 
 
 def test_a_diverged_seed_is_counted_and_its_model_not_claimed_worse(tmp_path: Path, answer: Answer) -> None:

@@ -88,7 +88,7 @@ def test_a_question_leaves_pairs_of_its_variants_to_its_effects(variants: str, i
     assert (draw_quality(asked) is not None) is is_drawn
 
 
-def step(gain: float, *, is_shown: bool) -> Step:
+def step(gain: float, *, is_shown: bool | None) -> Step:
     return Step(attention={"model": "vit", "y": 0.5}, gmlp={"model": "gmlp", "y": 0.5 + gain}, is_shown=is_shown)
 
 
@@ -96,11 +96,12 @@ def step(gain: float, *, is_shown: bool) -> Step:
     ("steps", "words"),
     [
         ([(0.1, False)], "No difference in accuracy between gMLP and ViT is significant"),
+        ([(0.1, None)], "gMLP and ViT are of unlike size: no difference in accuracy is tested"),
         ([(-0.1, True)], "gMLP is 10 points below ViT in accuracy"),
         ([(0.036, True), (0.053, True)], "gMLP is 3.6 to 5.3 points above ViT at every size"),
         ([(0.036, True), (0.053, False)], "gMLP is 3.6 points above ViT at 1 of 2 sizes"),
         ([(0.036, True), (-0.053, True)], "gMLP is above ViT at one size and below at another"),
     ],
 )
-def test_the_title_counts_differences_that_a_test_shows(steps: list[tuple[float, bool]], words: str) -> None:
+def test_the_title_counts_differences_that_a_test_shows(steps: list[tuple[float, bool | None]], words: str) -> None:
     assert quality_title([step(gain, is_shown=shown) for gain, shown in steps], "accuracy", "size") == words

@@ -36,12 +36,12 @@ BOX = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.5}
 class Step:
     """Attention and gMLP of one size.
 
-    `is_shown`: a test shows that their scores differ.
+    `is_shown`: a test shows that their scores differ; None if their sizes are too unlike to test it.
     """
 
     attention: Mapping[str, Any]
     gmlp: Mapping[str, Any]
-    is_shown: bool
+    is_shown: bool | None
 
     @property
     def gain(self) -> float:
@@ -107,7 +107,7 @@ def steps_of(found: CostAgainstQuality) -> list[Step]:
         gmlp = next((row for row in rows if is_subject(row, "gmlp")), None)
         other = next((row for row in rows if row["label"] in attentions(members).values()), None)
         if gmlp and other:
-            steps.append(Step(attention=other, gmlp=gmlp, is_shown=shown.get(frozenset((gmlp["cell_id"], other["cell_id"])), False)))
+            steps.append(Step(attention=other, gmlp=gmlp, is_shown=shown.get(frozenset((gmlp["cell_id"], other["cell_id"])))))
     return steps
 
 
@@ -118,6 +118,8 @@ def quality_title(steps: Sequence[Step], y: str, noun: str) -> str:
     """
     other = display_name(steps[0].attention["model"])
     shown = [step for step in steps if step.is_shown]
+    if all(step.is_shown is None for step in steps):
+        return f"gMLP and {other} are of unlike size: no difference in {y} is tested"
     if not shown:
         return f"No difference in {y} between gMLP and {other} is significant"
     signs = {step.gain > 0 for step in shown}

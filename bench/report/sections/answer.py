@@ -242,6 +242,7 @@ def _alone(rows: pandas.DataFrame, quality: str, title: str) -> Iterator[str]:
 
 
 DECIDED = SIGNIFICANT, NOT_SIGNIFICANT = "significant", "not significant"
+UNTESTED = "undecided (not tested between models of unlike size)"
 
 
 def _lead(first: str, members: pandas.DataFrame, comparisons: Sequence[Comparison]) -> str:
@@ -249,6 +250,9 @@ def _lead(first: str, members: pandas.DataFrame, comparisons: Sequence[Compariso
     beaten = {comparison.second_id for comparison in comparisons if comparison.first_id == first and comparison.significant}
     if set(members["cell_id"]) - {first} <= beaten:
         return SIGNIFICANT
+    pairs = [{comparison.first_id, comparison.second_id} for comparison in comparisons]
+    if any({first, other} not in pairs for other in set(members["cell_id"]) - {first}):
+        return UNTESTED
     caveats = [
         comparison.caveat for comparison in comparisons if first in (comparison.first_id, comparison.second_id) and comparison.caveat
     ]
