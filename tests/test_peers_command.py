@@ -47,4 +47,6 @@ def test_a_peer_without_its_library_is_left_out_with_how_to_install_it(monkeypat
     plan = plan_ablation(PEERS, Request(), "cpu", command="")
     assert [[arm.name for arm in part.arms] for part in plan.parts] == [[BEST_ARM]]
     assert [(skipped.model, skipped.seq_len) for skipped in plan.skipped] == [("python:bench.peers.timm:vit", n) for n in (17, 65)]
-    assert {skipped.reason for skipped in plan.skipped} == {"timm is not installed; pip install 'gmlp-bench[peers]'"}
+    assert {skipped.reason for skipped in plan.skipped} == {
+        "timm is not installed; pip install g-mlp-pytorch timm transformers vit-pytorch"
+    }

@@ -20,7 +20,7 @@ PUBLISHERS = ("timm", "torchvision")
 """Libraries of published models, which have their own names and sizes."""
 OUTSIDE = (*PUBLISHERS, "python")
 LIBRARIES = ("timm", "torchvision", "g_mlp_pytorch", "vit_pytorch", "transformers")
-INSTALL = "pip install 'gmlp-bench[peers]'"
+INSTALL = "pip install g-mlp-pytorch timm transformers vit-pytorch"
 EXAMPLES = {"timm": "timm:gmlp_s16_224", "torchvision": "torchvision:vit_b_16", "python": "python:bench.peers.timm:gmlp"}
 FILE_ENTRY = re.compile(r"(?P<path>[^:]*\.py):(?P<name>[A-Za-z_]\w*)(?P<settings>(\+.*)?)", re.DOTALL)
 

@@ -238,7 +238,7 @@ class Request:
     )
     save_weights: bool = switch("Keep the trained weights in the run's folder, for bench predict and recipe init=RUN.", TRAINING)
     data_root: Path | None = flag(None, f"Folder with data sets (default: ${DATA_VARIABLE}).", "DIR", existing_folder, TRAINING)
-    download: bool = switch("Download missing data into that folder; texts need the library datasets (gmlp-bench[text]).", TRAINING)
+    download: bool = switch("Download missing data into that folder; texts need the library datasets.", TRAINING)
 
     @property
     def given(self) -> tuple[str, ...]:

@@ -131,7 +131,7 @@ def ray() -> Any:
     try:
         import ray
     except ModuleNotFoundError as error:
-        raise RequestError("`on=ray` needs the package ray", "pip install 'gmlp-bench[ray]'") from error
+        raise RequestError("`on=ray` needs the package ray", "pip install ray") from error
     return ray
 
 

@@ -25,7 +25,7 @@ TEXTS_PER_BATCH = 1000
 def require_library() -> None:
     """Raise RequestError if `tokenizers` is not installed."""
     if importlib.util.find_spec("tokenizers") is None:
-        raise RequestError("tokenizer bpe needs the library tokenizers, which is not installed", 'pip install "gmlp-bench[text]"')
+        raise RequestError("tokenizer bpe needs the library tokenizers, which is not installed", "pip install tokenizers")
 
 
 def learn(texts: Sequence[str], *, vocab_size: int) -> Any:

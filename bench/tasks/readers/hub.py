@@ -78,7 +78,7 @@ def download(published: PublishedTexts, names: Sequence[str], folder: Path) -> N
     """
     task = published.info.name
     if importlib.util.find_spec("datasets") is None:
-        raise RequestError(f"downloading task {task} needs the library datasets, which is not installed", 'pip install "gmlp-bench[text]"')
+        raise RequestError(f"downloading task {task} needs the library datasets, which is not installed", "pip install datasets")
     with tempfile.TemporaryDirectory() as cache, _without_warnings():
         contents = {name: _checked_content(published, name, Path(cache), folder) for name in names}
     try:
