@@ -76,7 +76,7 @@ def answer_all(request: Request, options: Options) -> None:
 
 
 def show_ablations(as_json: bool) -> None:
-    """Print the questions with their cost and their last run."""
+    """Print the questions with their cost and the run that answers each best."""
     from bench.report.last_runs import listing
 
     found = listing()
@@ -84,5 +84,5 @@ def show_ablations(as_json: bool) -> None:
         console.print_json(found)
         return
     for entry in found:
-        last = [f"last run: {entry['last']}"] if entry["last"] else []
+        last = [f"best answered by: {entry['last']}"] if entry["last"] else []
         console.print_lines(entry["name"], *(f"  {text}" for text in (entry["question"], entry["cost"], *last)))

@@ -79,7 +79,7 @@ class Options:
     checkpoints: Path | None = flag(None, CHECKPOINTS_HELP, "FOLDER", named_path, EXECUTION)
     minutes: float | None = flag(None, MINUTES_HELP, "N", number(MIN_MINUTES, MAX_SECONDS / 60), EXECUTION)
     dry_run: bool = switch("Show the configurations and the estimated time; measure nothing.")
-    list: bool = switch("List the questions with their cost and their last run here.")
+    list: bool = switch("List the questions with their cost and the run that answers each best here.")
     all: bool = switch("Answer all questions, one after the other.")
 
     check: str = flag("", CHECK_HELP, "PACKAGE")
