@@ -48,8 +48,8 @@ SMALL = {"depth": "2", "params": "150k", "width": "64"}
 """The width is given because canonical sizes fix the number of heads."""
 ON_DIGITS = {**SMALL, "task": "digits", "seq": "16", "metrics": "params,flops,accuracy"}
 ON_COPY = {**SMALL, "task": "copy+items=6000+test_items=1000", "seq": "32", "metrics": "params,flops,accuracy", "epochs": "6"}
-ON_PHOTOGRAPHS = {"depth": "2", "width": "256", "heads": "1", "params": "1.2M", "task": "cifar10+items=10000", "seq": "16"}
-ON_PHOTOGRAPHS |= {"metrics": "params,flops,accuracy", "recipe": "epochs=6,batch_size=32,learning_rate=1e-3"}
+SIX_EPOCHS = "epochs=6,batch_size=32,learning_rate=1e-3"
+ON_PHOTOGRAPHS = {**ON_DIGITS, "task": "cifar10+items=10000", "params": "1.2M", "width": "256", "heads": "1", "recipe": SIX_EPOCHS}
 TIMED = {**SMALL, "match": "shape", "batch": "4", "metrics": "params,flops,latency,memory"}
 LARGE = {**TIMED, "params": "22M", "width": "384", "depth": "12", "batch": "8", "dtype": "bf16", "seq": "256,1024,4096"}
 

@@ -1,4 +1,4 @@
-"""Every question in ablations/ can be planned on every device, and its predictions judged; the listing names the last run of each."""
+"""Every question in ablations/ can be planned on every device, and its predictions judged; the listing names the run that answers each best."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def write(path: str, data: object) -> None:
 
 
 def last() -> str | None:
-    """The last run of `scale`, as the listing names it."""
+    """The run that answers `scale` best, as the listing names it."""
     found: str | None = next(entry["last"] for entry in listing() if entry["name"] == "scale")
     return found
 
