@@ -324,9 +324,12 @@ class Settings:
 class Recipe:
     """How a model is trained.
 
+    `epochs`: passes over the training data.
     `batch_size`: samples of one batch; a step learns from `accumulate` batches.
     `learning_rate`: the peak, reached by linear warm-up.
+    `weight_decay`: strength of the decay of matrices, decoupled from the gradient in AdamW.
     `warmup`: fraction of all steps spent warming up.
+    `label_smoothing`: probability that the target spreads over all classes.
     `clip_norm`: largest norm of the gradient.
     `validation_fraction`: share of the training data held out for validation.
     `schedule`: after warm-up: cosine decay to zero, constant, halved on a plateau of the validation score, a tenth after each of two steps, or
@@ -340,16 +343,17 @@ class Recipe:
     `epoch_items`: training items of an epoch, drawn anew for each; 0 takes all.
     `until_solved`: whether training ends after the first epoch in which the validation score reaches the one at which the task counts as solved.
     `accumulate`: batches per step.
-    `dropout`: probability at each place in `dropout_at` (`models.layers.dropout`).
-    `augment`: image augmentations, of AUGMENTATIONS.
-    `precision`: fp32, tf32 (matrix products on CUDA) or bf16-autocast.
+    `dropout`: probability of dropping a channel at each place in `dropout_at`.
+    `dropout_at`: places of dropout (`models.layers.dropout`).
+    `augment`: image augmentations.
+    `precision`: of matrix products; tf32 on CUDA alone.
     `compile`: whether torch.compile is used.
-    `magnitude`: strength of RandAugment, 0 to 30.
+    `magnitude`: strength of RandAugment.
     `teacher`: the network that is trained first, and then distilled (arXiv 2012.12877, Sec. 3).
     `distillation`: learn from the teacher's softened outputs (`soft`) or from its decisions (`hard`).
     `distillation_weight`: share of the loss that comes from the teacher.
     `teacher_epochs`: training epochs of the teacher.
-    `engine`: eager, or graph (steps replayed as a CUDA graph).
+    `engine`: what runs a step; graph replays it as a CUDA graph.
     `init`: the weights to begin with: a run that kept them, or a file (`bench.measure.weights`); empty for fresh ones.
     `init_sha256`: first digits of the sha256 of these weights, which planning fills in.
 

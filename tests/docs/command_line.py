@@ -5,11 +5,15 @@ python -m tests.docs.command_line > docs/command-line.md
 
 from __future__ import annotations
 
+import inspect
+import re
 from typing import Any
 
 import typer
 
 from bench.cli import app
+from bench.planning.recipe import OPTIONS
+from bench.spec import Recipe
 
 INTRODUCTION = """# Command line
 
@@ -18,6 +22,11 @@ Every command of `bench`, with its arguments and flags. `make docs` writes this 
 A LIST is comma-separated, without spaces. Results go to stdout; progress, warnings and paths go to stderr. Exit codes: 0 done; 1 done, but
 something failed or a bound was exceeded; 2 the request was wrong; 130 interrupted. `bench --install-completion` lets the shell complete
 commands, flags, models, metrics, tasks, engines, questions and runs."""
+RECIPE = """## Keys of --recipe
+
+`--recipe epochs=20,augment=crop+flip` changes these keys alone, for every model alike."""
+TYPED = [option for option in OPTIONS if option.name != "init_sha256"]
+"""Planning fills in the sha256 itself."""
 SHARED_WITH = "run"
 """The command whose flags other commands repeat."""
 
@@ -31,7 +40,30 @@ def commands() -> dict[str, Any]:
 def page() -> str:
     """Return the page as Markdown."""
     shared = [_line(parameter) for parameter in commands()[SHARED_WITH].params]
-    return "\n\n".join([INTRODUCTION, *(_section(name, command, shared) for name, command in commands().items())])
+    sections = [_section(name, command, shared) for name, command in commands().items()]
+    return "\n\n".join([INTRODUCTION, *sections, RECIPE, recipe_table()])
+
+
+def recipe_table() -> str:
+    """Return one row per key of a recipe that can be typed, with its default, its values and what the class says of it."""
+    text = inspect.cleandoc(Recipe.__doc__ or "").replace("\n    ", " ")
+    meanings = dict(re.findall(r"^`(\w+)`: (.+)$", text, re.MULTILINE))
+    rows = [f"| `{option.name}` | {_typed(option.default)} | {option.rule} | {_meaning(meanings[option.name])} |" for option in TYPED]
+    return "\n".join(["| key | default | values | meaning |", "|---|---|---|---|", *rows])
+
+
+def _typed(default: Any) -> str:
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, tuple):
+        return "+".join(default) or "none"
+    return f"{default:g}" if isinstance(default, float) else str(default)
+
+
+def _meaning(text: str) -> str:
+    """Return a description without the names of modules."""
+    text = re.sub(r" \(`[\w.]+`\)", "", text).rstrip(".")
+    return text[0].upper() + text[1:]
 
 
 def _section(name: str, command: Any, shared: list[str]) -> str:

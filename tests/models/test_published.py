@@ -7,9 +7,9 @@ import torch
 
 from bench import catalog
 from bench.flop_counter import HAS_FVCORE, count_with_fvcore, count_with_torch
-from models import vit
+from models import gmlp, vit
 from models.layers.options import reference_config
-from models.layers.shape import Shape, num_data_tokens
+from models.layers.shape import Interface, Shape, num_data_tokens
 from models.mixers import token_mlp
 
 PUBLISHED = {
@@ -56,3 +56,19 @@ def test_mlp_mixers_token_mixing_has_the_published_size() -> None:
     config = token_mlp.Config(seq_len=196, width=512)
     assert config.hidden == 256
     assert token_mlp.cost(config).params().at(196) == 2 * 196 * 256 + 256 + 196
+
+
+def test_an_articles_gmlp_of_three_blocks_for_images_of_32_pixels_has_its_size_and_its_start() -> None:
+    """16 patches of 8 x 8 and a class token, 512 wide, 2,048 hidden; spatial weights uniform within 0.05."""
+    shape = Shape(seq_len=17, width=512, depth=3, heads=1, ffn_width=2048)
+    config = gmlp.Config(shape=shape, interface=Interface(num_classes=10), positions="learned", head_hidden=256, weight_init="uniform")
+    embedding, head = (192 + 1) * 512 + 512 + 17 * 512, 2 * 512 + (512 + 1) * 256 + (256 + 1) * 10
+    block = 2 * 512 + (512 + 1) * 2048 + 2 * 1024 + 17 * (17 + 1) + (1024 + 1) * 512
+    assert embedding + 3 * block + head == gmlp.cost(config).params().at(17) == 4_979_360
+    torch.manual_seed(0)
+    model = gmlp.build(config)
+    assert sum(parameter.numel() for parameter in model.parameters()) == 4_979_360
+    weights = torch.cat([weight.flatten() for name, weight in model.named_parameters() if name.endswith("gating.weights.0")])
+    assert len(weights) == 3 * 17**2
+    assert weights.abs().max() <= 0.05
+    assert weights.std().item() == pytest.approx(0.05 / 3**0.5, rel=0.05)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pytest
 
-from bench.report.charts.style import GREY, figure_style
+from bench.report.charts.style import GREY, figure_style, slug
 from bench.report.document import Block, FigureBlock, Paragraph
 from bench.report.sections import epochs
 from bench.report.sections.epochs import epochs_blocks
@@ -97,11 +97,21 @@ def test_older_records_have_no_figure() -> None:
     assert blocks_of({}) == ()
 
 
-def test_more_models_than_there_is_room_for_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_models_than_there_is_room_for_are_counted_and_the_largest_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(epochs, "MAX_FIGURES", 1)
     drawn, note = blocks_of(FIRST, models=("gmlp", "vit", "transformer"))
     assert isinstance(drawn, FigureBlock)
-    assert note == Paragraph(text="Not drawn: 2 more models.")
+    sizes = {model: planned_cell(model, 17, None, {"task": "digits"}).sizing.params for model in ("gmlp", "vit", "transformer")}
+    assert drawn.name.startswith(f"epochs-{slug(max(sizes, key=lambda model: sizes[model]))}-")
+    assert note == Paragraph(text="Not drawn: 2 other models, none of them larger.")
+
+
+def test_one_epoch_has_one_tick() -> None:
+    (drawn,) = blocks_of({name: values[:1] for name, values in FIRST.items()})
+    assert isinstance(drawn, FigureBlock)
+    for axis in drawn.figure.axes:
+        low, high = axis.get_xlim()
+        assert [tick for tick in axis.get_xticks() if low <= tick <= high] == [1]
 
 
 @pytest.mark.usefixtures("without_figures")

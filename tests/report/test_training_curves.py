@@ -10,8 +10,9 @@ import pytest
 from bench.analysis.accuracy import EPOCHS, FLOPS, TIME, CurvePair, Difference
 from bench.analysis.study import Study
 from bench.intervals import Interval
+from bench.report.charts.lines import label_width
 from bench.report.charts.style import VERMILLION, figure_style
-from bench.report.charts.training_curves import curves_title, draw_training_curves
+from bench.report.charts.training_curves import MIN_PANEL, _panels, curves_title, draw_training_curves
 from bench.report.document import FigureBlock, TableBlock
 from bench.report.page import build_document
 from bench.report.sections.training import equal_budget_blocks
@@ -60,6 +61,15 @@ def test_three_panels_share_the_scores_and_mark_the_budget(make_data: MakeData) 
         assert gmlp.get_xdata()[-1] == end  # type: ignore[index]
         assert [str(band.get_gid())[:5] for band in axis.collections] == ["band-"] * 3
         assert sum(str(line.get_gid()).startswith("limit-") for line in axis.lines) == 1
+
+
+def test_long_names_make_the_figure_wider_not_the_panels_narrower() -> None:
+    for names in (["gMLP"], ["metaformer+mixer=delta_rule+heads=4+positions=learned"]):
+        figure, axes = _panels(names)
+        widths = [axis.get_position().width * figure.get_figwidth() for axis in axes]
+        assert min(widths) >= MIN_PANEL - 1e-9
+        last = axes[-1].get_position().x1 * figure.get_figwidth()
+        assert last + label_width(names) <= figure.get_figwidth()
 
 
 def test_one_seed_has_no_band_and_shows_nothing(make_data: MakeData) -> None:

@@ -50,7 +50,9 @@ def _line(split: str, values: NDArray[np.float64], style: SeriesStyle) -> Line:
 
 
 def _set_axes(axis: Axes, measure: str, *, is_share: bool) -> None:
-    axis.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+    axis.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True, min_n_ticks=1))
+    if axis.dataLim.width == 0:  # one epoch
+        axis.set_xlim(0.5, 1.5)
     axis.set_xlabel("epoch")
     axis.set_ylabel(measure if measure == LOSS or is_share else "score")
     axis.set(xlim=axis.get_xlim(), ylim=axis.get_ylim())  # as they are now, for the places of labels

@@ -8,6 +8,7 @@ from bench.analysis.study import Study
 from bench.needs import depends_on_host, trains
 from bench.report.charts.arm_fronts import draw_arm_fronts
 from bench.report.charts.crossing import draw_crossing
+from bench.report.charts.data_size import draw_data_size
 from bench.report.charts.effects import draw_effects
 from bench.report.charts.growth import draw_growth
 from bench.report.charts.peers import draw_peers
@@ -22,6 +23,7 @@ IN_ORDER: tuple[Callable[[Study], FigureBlock | None], ...] = (
     draw_solved,
     draw_growth,
     draw_arm_fronts,
+    draw_data_size,
     draw_effects,
     draw_peers,
     draw_relative_time,

@@ -19,7 +19,8 @@ from bench.report.charts.ticks import linear_ticks
 from bench.report.document import FigureBlock
 
 MAX_LINES = 8
-HEIGHT, GAP = 2.8, 0.18
+HEIGHT, GAP, MIN_PANEL = 2.8, 0.18, 0.88
+"""Inches: of the figure, between its panels, and the least width of one, whose title would meet the next."""
 MAX_MARKERS = 10
 STEEP = 0.25
 """The first part of a training, which may lie below the axis: scores rise so much there that the rest would look flat."""
@@ -104,12 +105,13 @@ def _amount(value: float, measure: str) -> str:
 
 
 def _panels(labels: Sequence[str]) -> tuple[Figure, list[Axes]]:
-    """Return a figure of three panels side by side, with room for labels on the right."""
-    figure = Figure(figsize=(WIDTH, HEIGHT))
-    left, room = LEFT - 0.1, RIGHT + label_width(labels)
-    width = (WIDTH - left - room - GAP * (len(BUDGETS) - 1)) / len(BUDGETS)
-    places = [(left + place * (width + GAP)) / WIDTH for place in range(len(BUDGETS))]
-    return figure, [figure.add_axes((place, BOTTOM / HEIGHT, width / WIDTH, (HEIGHT - BOTTOM - TOP) / HEIGHT)) for place in places]
+    """Return a figure of three panels side by side, with room for labels on the right; long labels make it wider."""
+    left, room, gaps = LEFT - 0.1, RIGHT + label_width(labels), GAP * (len(BUDGETS) - 1)
+    width = max(MIN_PANEL, (WIDTH - left - room - gaps) / len(BUDGETS))
+    total = left + len(BUDGETS) * width + gaps + room
+    figure = Figure(figsize=(total, HEIGHT))
+    places = [(left + place * (width + GAP)) / total for place in range(len(BUDGETS))]
+    return figure, [figure.add_axes((place, BOTTOM / HEIGHT, width / total, (HEIGHT - BOTTOM - TOP) / HEIGHT)) for place in places]
 
 
 def _line(curve: Curve, budget: str, style: SeriesStyle) -> Line:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,6 +18,8 @@ from bench.training.curve_fits import Fit, decode_fit
 
 MAX_COLUMNS, MAX_PANELS = 2, 6
 PANEL_INCHES, ONE_PANEL_INCHES = (3.1, 2.1), (6.0, 3.2)
+TITLE_CHARACTERS = 30
+"""What a panel's width holds."""
 OBSERVED_MARK, ANSWER_MARK = "x", "o"
 INTRODUCTION = (
     "The first test item as each trained model (its first seed) fits it: the model reads the observed points and predicts y at the requested x. "
@@ -57,7 +60,8 @@ def draw_fits(fits: Sequence[tuple[str, Fit]]) -> Figure:
         axis.plot(fit.curve_x, fit.curve_y, color=INK, linewidth=1.2)
         axis.vlines(fit.asked_x, fit.truth, fit.prediction, color=color, linewidth=0.8)
         axis.plot(fit.asked_x, fit.prediction, ANSWER_MARK, color=color, markersize=3.5)
-        axis.set_title(f"{display_name(_model(label))}: {numbers.significant(fit.mean_error, 2)} off", color=color)
+        title = f"{display_name(_model(label))}: {numbers.significant(fit.mean_error, 2)} off"
+        axis.set_title(textwrap.fill(title, TITLE_CHARACTERS if len(fits) > 1 else 2 * TITLE_CHARACTERS), color=color)
         axis.set_ylabel("" if place % columns else "y")
         is_lowest = place + columns >= len(fits)
         axis.set_xlabel("x" if is_lowest else "")

@@ -32,12 +32,13 @@ GENERATED = " Validation answers are generated, each after the model's own earli
 
 
 def epochs_blocks(records: Sequence[Record], plan: Plan) -> tuple[Block, ...]:
-    """Draw one figure per trained model, at most `MAX_FIGURES`; () if no record holds both splits. Call inside `style.figure_style`."""
+    """Draw one figure per trained model, of the `MAX_FIGURES` largest; () if no record holds both splits. Call inside `style.figure_style`."""
     found = [(planned, trained, series_of(trained)) for planned, trained in trainings_in_order(records, plan)]
     drawn = [(planned, trained[0].subject_id, series) for planned, trained, series in found if any(SAMPLES[key] in ADDED for key in series)]
-    left_out = len(drawn) - MAX_FIGURES
-    notes = [Paragraph(text=f"Not drawn: {left_out} more models.")] if left_out > 0 else []
-    return (*(_figure_block(*each) for each in drawn[:MAX_FIGURES]), *notes)
+    largest = sorted(range(len(drawn)), key=lambda place: -drawn[place][0].sizing.params)[:MAX_FIGURES]
+    left_out = len(drawn) - len(largest)
+    notes = [Paragraph(text=f"Not drawn: {numbers.counted(left_out, 'other model')}, none of them larger.")] if left_out else []
+    return (*(_figure_block(*drawn[place]) for place in sorted(largest)), *notes)
 
 
 def series_of(trained: Sequence[Record]) -> Series:

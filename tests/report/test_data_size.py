@@ -1,0 +1,90 @@
+"""Accuracy against the number of training items: which models are joined, and what the title counts."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pandas
+import pytest
+
+from bench.analysis.effects import Contrast, Effect
+from bench.analysis.study import Study
+from bench.intervals import Interval
+from bench.questions import MEASURES
+from bench.report.charts.data_size import data_size_title, draw_data_size, points_by_place
+from bench.report.charts.style import figure_style
+from tests.report.conftest import MakeData
+
+TASKS = {"digits+items=200": 200, "digits+items=1000": 1000, "digits": 1433}
+"""1,433 of the 1,797 digits are to learn from: every fifth of a class is left for the test."""
+
+
+def learned(make_data: MakeData, tasks: tuple[str, ...] = tuple(TASKS), models: tuple[str, ...] = ("gmlp", "vit")) -> Study:
+    """Each model is 0.1 more accurate with each further task."""
+
+    def by_task(rows: pandas.DataFrame) -> None:
+        rows["accuracy"] = [0.5 + 0.1 * tasks.index(row["task"]) + 0.02 * models.index(row["model"]) for _, row in rows.iterrows()]
+
+    return make_data(models=models, lengths=(17,), works=tuple({"task": task} for task in tasks), change=by_task)
+
+
+def leads(data: Study, shown: dict[str, bool], sign: float = 1.0) -> list[Effect]:
+    """By task: ViT's lead over gMLP; two points, whose interval leaves out 0 if it is shown."""
+    cells = {(p.cell.workload.task, p.cell.model.name): p.cell.cell_id for p in data.plan.cells}
+    return [
+        Effect(
+            contrast=Contrast(
+                part="", arm="vit", against="gmlp", place={}, seq_len=17, first=cells[task, "vit"], second=cells[task, "gmlp"]
+            ),
+            measure=MEASURES["accuracy"],
+            estimate=Interval(estimate=sign * 0.02, low=sign * 0.02 - (0.01 if is_shown else 0.03), high=sign * 0.02 + 0.03, num=5),
+        )
+        for task, is_shown in shown.items()
+    ]
+
+
+def test_each_model_has_a_point_per_number_of_items(make_data: MakeData) -> None:
+    data = learned(make_data)
+    ((place, points),) = points_by_place(data).items()
+    assert (place[0], place[1]) == ("digits", 17)
+    assert [(point.model, point.num_items, round(point.accuracy, 2)) for point in points] == [
+        ("gmlp", 200, 0.5),
+        ("gmlp", 1000, 0.6),
+        ("gmlp", 1433, 0.7),
+        ("vit", 200, 0.52),
+        ("vit", 1000, 0.62),
+        ("vit", 1433, 0.72),
+    ]
+
+
+def test_the_title_counts_the_leads_that_are_significant(make_data: MakeData) -> None:
+    data = learned(make_data)
+    (points,) = points_by_place(data).values()
+    data.__dict__["effects"] = leads(data, {"digits+items=200": False, "digits+items=1000": True, "digits": True})
+    assert data_size_title(data, points) == "ViT leads gMLP with 2 of 3 numbers of training items"
+    data.__dict__["effects"] = leads(data, {"digits": True}, sign=-1.0)
+    assert data_size_title(data, points) == "ViT leads gMLP with 0 of 1 numbers of training items"
+    data.__dict__["effects"] = [dataclasses.replace(effect, caveat="one seed") for effect in leads(data, {"digits": True})]
+    assert data_size_title(data, points) == "ViT leads gMLP with 0 of 1 numbers of training items"
+    data.__dict__["effects"] = []
+    assert data_size_title(data, points) == "Accuracy against the number of training items"
+
+
+def test_the_figure_has_a_tick_for_each_number_and_its_table(make_data: MakeData) -> None:
+    data = learned(make_data)
+    data.__dict__["effects"] = []
+    with figure_style():
+        block = draw_data_size(data)
+    assert block is not None
+    assert block.table is not None
+    (axis,) = block.figure.axes
+    assert [label.get_text() for label in axis.get_xticklabels()] == ["200", "1,000", "1,433"]
+    assert [np.asarray(line.get_xdata()).tolist() for line in axis.lines if str(line.get_gid()).startswith("series")] == 2 * [list(TASKS.values())]
+    assert block.table.rows[0][:2] == ("gMLP", "200")
+
+
+@pytest.mark.parametrize("tasks", [("digits",), ("images:/nowhere",)])
+def test_one_number_or_an_unknown_one_is_no_figure(tasks: tuple[str, ...], make_data: MakeData) -> None:
+    assert points_by_place(learned(make_data, tasks)) == {}
+    assert draw_data_size(learned(make_data, tasks)) is None
