@@ -593,7 +593,7 @@ PLACES: Mapping[str, Fillable] = {
         for n in (17, 65, 257)
     },
     **{f"scale_51m_{name}": place(f"{SIZES_OF_IMAGES}_51m_{name}", "{accuracy:fraction}", model=name) for name in FAMILY_ROWS},
-    "cifar_article": place(ARTICLE, "{accuracy:fraction}", model="gmlp+weight_init=uniform"),
+    "cifar_article": place(ARTICLE, "{accuracy:fraction}", model="gmlp+head_hidden=256+positions=learned+weight_init=uniform"),
     "cifar_gmlp_51m": place(CIFAR_51M, "{accuracy:fraction}", model="gmlp"),
 }
 
