@@ -89,6 +89,13 @@ def test_models_of_one_task_and_length_stand_side_by_side_on_the_same_axes() -> 
     assert [axis.get_title("left").partition(":")[0] for axis in (first, second)] == ["gMLP", "ViT"]
 
 
+def test_a_long_name_is_broken_before_its_options() -> None:
+    (block,) = figure_blocks(section_of(["vit", "transformer+positions=sinusoidal+norm=post+head_hidden=64"]))
+    lines = block.figure.axes[1].get_title("left").splitlines()
+    assert lines[1].startswith("+")
+    assert max(map(len, lines)) <= curve_fits.TITLE_CHARACTERS
+
+
 def test_the_title_has_the_errors_of_the_best_and_the_worst() -> None:
     """gMLP is off by 0.1089, 0.0915 and 0.0907; each model after it by 1 more."""
     (block,) = figure_blocks(section_of(["gmlp", "vit", "transformer"]))

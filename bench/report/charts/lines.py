@@ -63,7 +63,7 @@ def panels(
 
     `names_at_end`: of several in a row only the last is labelled, so the room for labels is beyond the row.
     """
-    lines = sum(1 + _wrapped(label).count("\n") for label in set(labels))
+    lines = sum(1 + wrapped(label).count("\n") for label in set(labels))
     height = max(height, top + BOTTOM + lines * LINE_SPACING * LABEL_POINTS / 72)
     down = -(-num // across)
     beyond = label_width(labels) if names_at_end and across > 1 else 0.0
@@ -80,7 +80,7 @@ def panels(
 
 def label_width(labels: Sequence[str]) -> float:
     """Return the room that labels need at line ends, in inches."""
-    longest = max((len(line) for label in labels for line in _wrapped(label).splitlines()), default=0)
+    longest = max((len(line) for label in labels for line in wrapped(label).splitlines()), default=0)
     return (LABEL_GAP + longest * CHARACTER_WIDTH * LABEL_POINTS) / 72 if longest else 0.0
 
 
@@ -118,7 +118,7 @@ def label_ends(axis: Axes, lines: Sequence[Line]) -> None:
     to_axes = axis.transData + axis.transAxes.inverted()
     ends = [to_axes.transform((x, y)) for _, x, y in named]
     points = axis.get_position().height * figure_of(axis).get_figheight() * 72
-    texts = [_wrapped(line.label) for line, _, _ in named]
+    texts = [wrapped(line.label) for line, _, _ in named]
     heights = [(1 + text.count("\n")) * LINE_SPACING * LABEL_POINTS / points for text in texts]
     places = spread([float(end[1]) for end in ends], heights)
     gap = LABEL_GAP / 72 / (axis.get_position().width * figure_of(axis).get_figwidth())
@@ -198,13 +198,13 @@ def _end(line: Line) -> tuple[float, float]:
     return float(line.x[last]), float(line.y[last])
 
 
-def _wrapped(label: str) -> str:
-    """Break a label into lines of at most `LABEL_CHARACTERS`: after commas if that suffices, else at spaces and before options (`+pool=mean`)."""
+def wrapped(label: str, characters: int = LABEL_CHARACTERS) -> str:
+    """Break a label into lines of at most `characters`: after commas if that suffices, else at spaces and before options (`+pool=mean`)."""
     text = " ".join(piece for word in label.split() for piece in OPTION_START.split(word))
     parts = text.split(", ")
-    if max(map(len, parts)) < LABEL_CHARACTERS:
+    if max(map(len, parts)) < characters:
         text = ", ".join(part.replace(" ", NO_BREAK) for part in parts)
-    lines = textwrap.wrap(text, LABEL_CHARACTERS, break_on_hyphens=False)
+    lines = textwrap.wrap(text, characters, break_on_hyphens=False)
     return "\n".join(lines).replace(NO_BREAK, " ").replace(" +", "+")
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from bench import numbers
+from bench.report.charts.lines import wrapped
 from bench.report.charts.style import GREY, INK, display_name, series_styles, slug
 from bench.report.document import Block, FigureBlock, Paragraph
 from bench.report.sections.trained import trained_models
@@ -61,7 +61,7 @@ def draw_fits(fits: Sequence[tuple[str, Fit]]) -> Figure:
         axis.vlines(fit.asked_x, fit.truth, fit.prediction, color=color, linewidth=0.8)
         axis.plot(fit.asked_x, fit.prediction, ANSWER_MARK, color=color, markersize=3.5)
         title = f"{display_name(_model(label))}: {numbers.significant(fit.mean_error, 2)} off"
-        axis.set_title(textwrap.fill(title, TITLE_CHARACTERS if len(fits) > 1 else 2 * TITLE_CHARACTERS), color=color)
+        axis.set_title(wrapped(title, TITLE_CHARACTERS if len(fits) > 1 else 2 * TITLE_CHARACTERS), color=color)
         axis.set_ylabel("" if place % columns else "y")
         is_lowest = place + columns >= len(fits)
         axis.set_xlabel("x" if is_lowest else "")
