@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from bench.console import duration_text, say, without_control_characters
+from bench.progress import speaker
 from bench.spec import MEASURED, NO_ATTENTION, TUNING, Cell, Job, Outcome
 
 PLAIN_REPORT_S = 15.0
@@ -152,9 +153,11 @@ class JobProgress:
 
     @_ignoring_closed_terminal()
     def message(self, text: str) -> None:
-        """Show a job's own progress message behind the job's name."""
-        self._update(f"{self._job}: {text}")
-        self._report(f"; {self._job}: {text}")
+        """Show a job's own progress message behind the job's name, and one of the run as it is."""
+        job = speaker()
+        line = f"{self._job_text(job)}: {text}" if job else text
+        self._update(line)
+        self._report(f"; {line}")
 
     @_ignoring_closed_terminal()
     def finished(self, job: Job, outcome: Outcome, *, left_s: float) -> None:

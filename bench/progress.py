@@ -32,6 +32,24 @@ def listening(listener: Callable[[str], None]) -> Iterator[None]:
         _listener.reset(token)
 
 
+_speaker: ContextVar[Job | None] = ContextVar("speaker", default=None)
+
+
+def speaker() -> Job | None:
+    """Return the job that sends the present message; None if it is of the run itself."""
+    return _speaker.get()
+
+
+@contextlib.contextmanager
+def speaking(job: Job) -> Iterator[None]:
+    """Let messages within this context be of a job."""
+    token = _speaker.set(job)
+    try:
+        yield
+    finally:
+        _speaker.reset(token)
+
+
 _turns: ContextVar[Callable[[], float] | None] = ContextVar("turns", default=None)
 
 
@@ -55,7 +73,7 @@ class Progress(Protocol):
     """Receives the progress of a run.
 
     `starting`: the job is about to run.
-    `message`: a message from the running job.
+    `message`: a message from a running job (`speaker`), of which there may be several, or from the run itself.
     `finished`: the job's outcome, and the estimated time left in seconds.
     """
 

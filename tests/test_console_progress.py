@@ -8,6 +8,7 @@ import pytest
 
 from bench.console_progress import JobProgress
 from bench.planning.jobs import jobs
+from bench.progress import speaking
 from bench.spec import Outcome
 from tests.fake_executor import measured
 from tests.running.small_plan import small_plan
@@ -38,6 +39,25 @@ def test_a_failure_is_shown_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     progress = JobProgress(found)
     progress.finished(first, Outcome(status="failed", reason="planted [red]"), left_s=1.0)
     assert capsys.readouterr().err.strip() == "gmlp n=17: params, round 1: failed: planted [red]"
+
+
+def test_a_message_is_of_the_job_that_sends_it_whichever_began_first(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trainings take turns, and several nodes work at once."""
+    monkeypatch.setattr("bench.console_progress.PLAIN_REPORT_S", -1.0)
+    first, other = found = [job for job in jobs(small_plan(models="gmlp,vit", task="digits", metrics="accuracy")) if not job.repeat]
+    progress = JobProgress(found)
+    progress.starting(first)
+    for job in (other, first):
+        with speaking(job):
+            progress.message("epoch 1 of 2")
+    progress.message("moved 3 corrupt lines")
+    assert capsys.readouterr().err.splitlines() == [
+        "0 of 2 jobs; vit n=17: accuracy, seed 0: epoch 1 of 2",
+        "0 of 2 jobs; gmlp n=17: accuracy, seed 0: epoch 1 of 2",
+        "0 of 2 jobs; moved 3 corrupt lines",
+    ]
 
 
 def test_jobs_that_turn_up_on_the_way_are_counted(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

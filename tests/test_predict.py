@@ -119,14 +119,18 @@ def test_a_model_and_a_seed_can_be_chosen(run: Run, photo: Path, capsys: pytest.
 
 def test_each_image_has_a_picture_beside_the_run(run: Run, photo: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     folder, _ = run
-    namesake = tmp_path / photo.name
-    namesake.write_bytes(photo.read_bytes())
-    found = predicted(capsys, folder, photo, namesake)
-    pictures = list(dict.fromkeys(row["picture"] for row in found))
-    assert pictures == [str(folder / "predictions" / name) for name in ("own photo.png", "own photo-2.png")]
+    namesakes = [tmp_path / photo.name, tmp_path / f"{photo.stem}.bmp"]
+    for namesake in namesakes:
+        Image.open(photo).save(namesake)
+    found = predicted(capsys, folder, photo, namesakes[0]) + predicted(capsys, folder, namesakes[1])
+    pictures = list(dict.fromkeys(Path(row["picture"]) for row in found))
+    assert len(pictures) == 3
+    assert sorted(pictures) == sorted((folder / "predictions").iterdir())
     for picture in pictures:
+        assert picture.name.startswith("own photo-")
         with Image.open(picture) as drawn:
             assert drawn.size[0] > 1000
+    assert {Path(row["picture"]) for row in predicted(capsys, folder, photo)} == {pictures[0]}  # again, its own is replaced
 
 
 def test_the_map_is_the_class_tokens_row_of_the_last_gate(run: Run, photo: Path) -> None:
@@ -170,7 +174,7 @@ def test_the_veil_is_as_dense_as_the_map() -> None:
     classes = [("cat", 0.9), ("dog", 0.1)]
     panels = [Panel(label="vit", classes=classes, map=weights), Panel(label="timm:resnet18", classes=classes, map=None)]
     figure = draw_predictions("a.png", np.zeros((8, 8, 3), dtype=np.uint8), panels)
-    plain, veiled, bars, other, _ = figure.axes
+    plain, veiled, bars, other, _, scale = figure.axes
     assert [len(axis.images) for axis in (plain, veiled, other)] == [1, 2, 1]
     np.testing.assert_allclose(np.asarray(veiled.images[1].get_array())[..., 3], OPACITY * weights)
     assert [axis.get_title(loc="left") or axis.get_title() for axis in (veiled, other)] == [
@@ -178,6 +182,10 @@ def test_the_veil_is_as_dense_as_the_map() -> None:
         "timm:resnet18: cat (no mixing weights to show)",
     ]
     assert [text.get_text() for text in bars.texts] == ["90.0%", "10.0%"]
+    tint = np.asarray(scale.images[1].get_array())[0, :, 3]
+    assert (tint[0], tint[-1]) == (0.0, OPACITY)
+    assert [text.get_text().strip() for text in scale.texts] == ["0", "1"]
+    assert len(draw_predictions("a.png", np.zeros((8, 8, 3), dtype=np.uint8), panels[1:]).axes) == 3  # no tint, no scale
 
 
 def test_the_picture_is_cut_to_the_shape_that_the_model_reads(
@@ -220,7 +228,8 @@ REFUSED = {
     "no run": ("nowhere PHOTO", "no run folder at", "name a folder in results/"),
     "no image": ("RUN none.png", "none.png cannot be read as an image: No such file", "a file that is there"),
     "a folder": ("RUN RUN", "cannot be read as an image: Is a directory", "the images in it"),
-    "not an image": ("RUN RUN/plan.json", "plan.json cannot be read as an image", "intact copy"),
+    "not an image": ("RUN RUN/plan.json", "plan.json cannot be read as an image", "name an image, a file such as .jpg, .jpeg, .png"),
+    "an empty image": ("RUN RUN/empty.png", "empty.png cannot be read as an image", "replace it with an intact copy"),
     "unknown model": ("RUN PHOTO --model vti", "holds no weights of vti, only of gmlp, vit", "--model gmlp"),
     "unknown seed": ("RUN PHOTO --seed 9", "holds no weights of seed 9, only of 0, 1", "--seed 0"),
     "a seed that is no number": ("RUN PHOTO --seed x", "'--seed'", "bench predict"),
@@ -242,6 +251,7 @@ def refusal(capsys: pytest.CaptureFixture[str], words: Iterable[object]) -> str:
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_wrong_is_refused_in_one_line(name: str, run: Run, photo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     typed, problem, hint = REFUSED[name]
+    (run[0] / "empty.png").touch()
     told = refusal(capsys, [word.replace("RUN", str(run[0])).replace("PHOTO", str(photo)) for word in typed.split()])
     assert problem in told
     assert hint in told

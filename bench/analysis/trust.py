@@ -56,6 +56,8 @@ QUANTITIES = {
     "accuracy": "accuracy",
 }
 """What each metric measures, in the words of a verdict."""
+NO_EVIDENCE_IF_QUICK = ("latency", "energy", "accuracy")
+"""The metrics that are timed or trained."""
 SLOWDOWNS = {
     0x0000000000000004: "power limit",
     0x0000000000000008: "hardware slowdown",
@@ -123,7 +125,6 @@ def concerns(
     environments = (environment, *others)
     found = [
         *_missing(num_missing),
-        *_quick(rows),
         *(_control(control) if "latency" in metrics else ()),
         *_unstable(rows, takes_turns=takes_turns),
         *_incomplete(rows),
@@ -141,6 +142,7 @@ def concerns(
         *_changed_host(environments),
         *(_unknown_host(environments) if "latency" in metrics else ()),
         *_code(environment),
+        *_quick(rows, metrics),
     ]
     return sorted(found, key=lambda f: not f.serious)
 
@@ -411,13 +413,15 @@ def _code(environment: Mapping[str, Any]) -> Iterator[Concern]:
         )
 
 
-def _quick(rows: pd.DataFrame) -> Iterator[Concern]:
+def _quick(rows: pd.DataFrame, metrics: Sequence[str]) -> Iterator[Concern]:
+    """Report a quick run, which decides nothing that is timed or trained."""
     if len(rows) and bool(rows["quick"].any()):
+        about = tuple(dict.fromkeys(QUANTITIES[metric] for metric in metrics if metric in NO_EVIDENCE_IF_QUICK))
         yield Concern(
             text="this was a quick run",
-            advice="measure without --quick before drawing conclusions",
-            serious=False,
-            about=(TIMES, "accuracy"),
+            advice=" on ".join(filter(None, ("measure without --quick before drawing conclusions", " and ".join(about)))),
+            serious=bool(about),
+            about=about,
         )
 
 

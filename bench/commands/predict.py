@@ -12,6 +12,7 @@ from bench.commands.options import Options
 from bench.files import writing
 from bench.peers import own_code
 from bench.peers.own_import import children_end
+from bench.serialize import id_of_text
 from bench.spec import RequestError
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 NUM_SHOWN = 5
 """Classes that are shown of each prediction."""
 PICTURES = "predictions"
+ID_DIGITS = 6
+"""Of the path of an image, in the name of its picture."""
 PICTURE_SIDE = 480
 """Pixels along the longer side of the drawn image."""
 
@@ -99,8 +102,8 @@ def _write_pictures(images: Sequence[Path], found: Mapping[str, Sequence[Predict
     with writing(folder), figure_style():
         folder.mkdir(parents=True, exist_ok=True)
         for place, path in enumerate(images):
-            stems = [other.stem for other in images[:place]]
-            target = folder / f"{path.stem}{f'-{stems.count(path.stem) + 1}' if path.stem in stems else ''}.png"
+            own = id_of_text(str(path.resolve()))[:ID_DIGITS]  # so that namesakes in other folders have pictures too
+            target = folder / f"{path.stem}-{own}.png"
             panels = [
                 Panel(label=label, classes=predictions[place].best(NUM_SHOWN), map=predictions[place].map)
                 for label, predictions in found.items()

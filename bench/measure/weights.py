@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from bench.peers import own_import
 from bench.peers.names import OUTSIDE
 from bench.serialize import ID_LENGTH, from_json, to_json
 from bench.spec import WEIGHTS, Cell, ModelSpec, Recipe, RequestError
+from bench.tasks._info import NAME_PATTERN
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -141,18 +143,18 @@ def _check_start(model: ModelSpec, recipe: Recipe) -> None:
     path = _start_file(model, recipe, 0)
     with torch.device("meta"):
         own = build_model(model).state_dict()
-    _fitting(own, path, model, recipe)
+    _fitting(own, path, model, recipe, keeps_head=True)
 
 
-def begin_with(module: nn.Module, model: ModelSpec, recipe: Recipe, seed: int) -> dict[str, str]:
+def begin_with(module: nn.Module, model: ModelSpec, recipe: Recipe, seed: int, *, task: str, classes: Sequence[str] = ()) -> dict[str, str]:
     """Load the weights that a recipe begins with into a fresh model; return what the record notes.
 
-    Of a run, those of the same seed are taken, else those of the first. `init_fresh`: the tensors that keep their fresh values, those of the head for
-    another number of classes. Raises RequestError if they do not fit, or the file has changed.
+    Of a run, those of the same seed are taken, else those of the first. `init_fresh`: the tensors that keep their fresh values, those of the head if
+    `task` has other `classes` than the weights'. Raises RequestError if they do not fit, or the file has changed.
     """
     require_start(recipe)
     path = _start_file(model, recipe, seed)
-    taken = _fitting(module.state_dict(), path, model, recipe)
+    taken = _fitting(module.state_dict(), path, model, recipe, keeps_head=_has_same_answers(path, model, task, classes))
     module.load_state_dict(taken, strict=False)
     fresh = [name for name in module.state_dict() if name not in taken and not name.endswith(COUNTER)]
     return {"init": str(path), "init_sha256": sha256_of(path), "init_fresh": ", ".join(fresh)}
@@ -188,8 +190,27 @@ def _tensors(path: Path) -> Tensors:
     return content
 
 
-def _fitting(own: Tensors, path: Path, model: ModelSpec, recipe: Recipe) -> Tensors:
-    """Return the tensors of a file to take over: all of them, but for the head's if it has another number of classes.
+def _has_same_answers(path: Path, model: ModelSpec, task: str, classes: Sequence[str]) -> bool:
+    """Return whether the outputs of a file's head mean the same in a task, as far as is known: another program's file says nothing of them.
+
+    Named classes are the same by name and order. Others are those of the same task, whatever its options; ids of tokens, whatever its texts.
+    """
+    if _read(path).get("form") != FORM:
+        return True
+    trained, _ = read_trained(path)
+    if trained.classes and classes:
+        return trained.classes == tuple(classes)
+    there, here = map(_without_options, (trained.cell.workload.task, task))
+    return there.partition(":")[0] == here.partition(":")[0] if model.interface.output == "tokens" else there == here
+
+
+def _without_options(task: str) -> str:
+    found = re.fullmatch(NAME_PATTERN, task)
+    return task[: found.start("options")] if found else task
+
+
+def _fitting(own: Tensors, path: Path, model: ModelSpec, recipe: Recipe, *, keeps_head: bool) -> Tensors:
+    """Return the tensors of a file to take over: all of them, but for the head's if it has another number of classes, or is not to be kept.
 
     Raises RequestError unless all others have equal names and shapes.
     """
@@ -198,37 +219,68 @@ def _fitting(own: Tensors, path: Path, model: ModelSpec, recipe: Recipe) -> Tens
         theirs = {f"model.{name}": value for name, value in theirs.items()}
     head = _head_of(own, model.interface.num_classes)
     fresh = {
-        name for name in head if name not in theirs or theirs[name].shape != own[name].shape == (len(own[name]), *theirs[name].shape[1:])
+        name
+        for name in head
+        if not keeps_head or name not in theirs or theirs[name].shape != own[name].shape == (len(own[name]), *theirs[name].shape[1:])
     }
     named = f"`recipe=init={recipe.init}`"
     optional = {name for name in own if name.endswith(COUNTER)} | fresh
     if strange := [name for name in (*own, *theirs) if (name in own) != (name in theirs) and name not in optional]:
-        lacks = f"lacks {strange[0]}" if strange[0] in own else f"holds {strange[0]}, which the model has not"
-        raise RequestError(f"{named} is not of {model.name}: it {lacks}", "name weights of the same model and options")
+        problem = f"lacks {strange[0]}" if strange[0] in own else f"holds {strange[0]}, which the model has not"
+        raise RequestError(f"{named} does not fit {model.name}{_differing_sizes(path, model)}: it {problem}", _what_fits(path, model))
     for name in own:
         if name in theirs and name not in fresh and own[name].shape != theirs[name].shape:
             there, here = (" x ".join(map(str, tensors[name].shape)) for tensors in (theirs, own))
             raise RequestError(
                 f"{named}: {name} is {there} there and {here} in {model.name}; weights of another length or size cannot be taken over",
-                _sizes_of(path, model),
+                _what_fits(path, model),
             )
     return {name: theirs[name] for name in own if name in theirs and name not in fresh}
 
 
-def _sizes_of(path: Path, model: ModelSpec) -> str:
-    """Say at which length and sizes a file fits, or which items; another library's says nothing of them."""
-    cell = next(iter(cells_to_begin(str(path))), None)
+def _cell_of(path: Path) -> Cell | None:
+    return next(iter(cells_to_begin(str(path))), None)
+
+
+def _differing_sizes(path: Path, model: ModelSpec) -> str:
+    """Say which sizes differ from those of a file of the same model; "" of another."""
+    cell = _cell_of(path)
+    if cell is None or cell.model.name != model.name:
+        return ""
+    there, here = to_json(cell.model.shape), to_json(model.shape)
+    differing = [f"{name} {there[name]} there and {here[name]} here" for name in there if there[name] != here[name]]
+    return f" ({', '.join(differing)})" if differing else ""
+
+
+def _what_fits(path: Path, model: ModelSpec) -> str:
+    """Say which model, length and sizes fit a file, or which items; another library's says nothing of them."""
+    cell = _cell_of(path)
     if cell is None:
-        return "train at the length and size of that file (`seq`, `width`, `depth`, `heads`, `ffn_width`)"
+        return "name weights of the same model, options, length and sizes (`seq`, `width`, `depth`, `heads`, `ffn_width`)"
+    if cell.model.name != model.name:
+        return f"those weights are of {cell.model.name}: try `models={cell.model.name}`"
     there, here = cell.model.interface, model.interface
+    alike = f"name a task that is read and answered like {cell.workload.task}, on which those weights were trained"
+    if there.input != here.input:
+        return alike
     if (missing := there.vocab_size - here.vocab_size) > 0:
         return f"those weights read {there.vocab_size} ids: add +spare_ids={missing} to `task`, if it reads the same texts"
-    if cell.model.shape == model.shape and there.patch_dim != here.patch_dim:
+    if cell.model.shape != model.shape:
+        return f"try {_sizes_text(cell.model, model)}"
+    if there.patch_dim != here.patch_dim:
         return f"name a task of items of {there.patch_dim} numbers, like {cell.workload.task}"
-    sizes = to_json(cell.model.shape)
-    seq_len = sizes.pop("seq_len")
-    own = [] if cell.model.family in OUTSIDE else [f"`{name}={value}`" for name, value in sizes.items()]
-    return f"try {' '.join([f'`seq={seq_len}`', *own])}"
+    return alike
+
+
+def _sizes_text(there: ModelSpec, here: ModelSpec) -> str:
+    """Return the length, width and depth of weights, as flags; what usually follows from them only if it alone differs."""
+    if there.family in OUTSIDE:
+        return f"`seq={there.shape.seq_len}`"
+    sizes = to_json(there.shape)
+    names = ("seq_len", "width", "depth")
+    if all(sizes[name] == getattr(here.shape, name) for name in names):
+        names = tuple(sizes)
+    return " ".join(f"`{name.removesuffix('_len')}={sizes[name]}`" for name in names)
 
 
 def _head_of(tensors: Tensors, num_classes: int) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from bench.tasks._info import Images, info_of
 from bench.training.curve_fits import encode_fit
 from bench.training.pictures import encode_picture
 from bench.training.weight_maps import TokenLayout, encode_mixing
+from models.layers.shape import image_grid
 
 if TYPE_CHECKING:
     from torch import nn
@@ -209,7 +210,9 @@ def _prepare(job: Job, seed: int) -> tuple[nn.Module, TrainingData, dict[str, st
     set_product_precision(job.recipe.precision)
     torch.manual_seed(seed)
     model = build_model(job.cell.model)
-    return model, data, begin_with(model, job.cell.model, job.recipe, seed) if job.recipe.init else {}
+    if not job.recipe.init:
+        return model, data, {}
+    return model, data, begin_with(model, job.cell.model, job.recipe, seed, task=job.cell.workload.task, classes=data.classes)
 
 
 def _saved(job: Job, model: nn.Module, data: TrainingData, result: TrainResult, seed: int) -> dict[str, str]:
@@ -247,9 +250,8 @@ def _layout(job: Job) -> TokenLayout:
     from bench.measure.model import num_data_tokens_of
 
     model, num_data = job.cell.model, num_data_tokens_of(job.cell.model)
-    reads = info_of(job.cell.workload.task).reads
-    side = math.isqrt(num_data) if isinstance(reads, Images) and reads.is_square else None
-    return TokenLayout(seq_len=model.shape.seq_len, class_token=num_data < model.shape.seq_len, side=side)
+    grid = image_grid(num_data, model.interface.rows) if isinstance(info_of(job.cell.workload.task).reads, Images) else (1, num_data)
+    return TokenLayout(seq_len=model.shape.seq_len, class_token=num_data < model.shape.seq_len, grid=grid if min(grid) > 1 else None)
 
 
 def _checkpoint(job: Job, seed: int, data_id: str) -> Checkpoint | None:

@@ -44,6 +44,8 @@ def parse_outside(entry: str) -> tuple[str, str, Options] | None:
     family, _, rest = entry.partition(":")
     if family not in OUTSIDE or ":" not in entry:
         return None
+    if family in PUBLISHERS:
+        refuse_weights(entry)
     name, *settings = rest.split("+")
     form, pattern = f"{family}:NAME", r"\w+(\.\w+)*"
     if family == "python":
@@ -57,6 +59,15 @@ def parse_outside(entry: str) -> tuple[str, str, Options] | None:
     if importlib.util.find_spec(family) is None:
         raise missing_library(family, entry)
     return entry, family, (("model", name),)
+
+
+def refuse_weights(entry: str) -> None:
+    """Raise RequestError if an entry asks for pretrained weights, as other programs let one ask."""
+    if found := re.search(r"(^|[+:])(pretrained|weights)\b", entry):
+        raise RequestError(
+            f"{entry!r} asks for {found[2]}, but models are built with fresh weights",
+            "to begin with pretrained ones, write them to a file (.safetensors, or .pth by torch.save) and add `recipe=init=FILE`",
+        )
 
 
 def library(name: str) -> ModuleType:

@@ -14,7 +14,7 @@ from bench import catalog
 from bench.measure.engines import EAGER, parse_engine
 from bench.needs import needs_task
 from bench.peers import own_code
-from bench.peers.names import OUTSIDE, PUBLISHERS, parse_outside
+from bench.peers.names import OUTSIDE, PUBLISHERS, parse_outside, refuse_weights
 from bench.planning import values
 from bench.planning.fields import choice, choices, count, flag, switch
 from bench.planning.recipe import RECIPE_KEYS, parse_recipe
@@ -107,6 +107,7 @@ def parse_model(entry: str) -> ModelRequest:
     if outside := parse_outside(entry):
         name, family, options = outside
         return ModelRequest(name=name, family=family, options=options)
+    refuse_weights(entry)
     name, *settings = entry.split("+")
     families, variants = catalog.names("families"), catalog.variants()
     if name.endswith(".py"):

@@ -280,11 +280,19 @@ def _resolve_budgets(wanted: ModelRequest, request: Request) -> Iterator[SizedMo
 def _begun_shape(model: ModelSpec, request: Request, budget: int) -> Shape | None:
     """Return the shape of the weights that a model's training begins with, of several the nearest to the budget; None if there are none of it.
 
-    A head of another number of classes would otherwise change the sizes that meet the budget, and the weights would not fit.
+    A head of another number of classes would otherwise change the sizes that meet the budget, and the weights would not fit. Raises RequestError if
+    all of it are of another length or depth.
     """
     n, start = model.shape.seq_len, str(dict(request.recipe).get("init", ""))
     shapes = [cell.model.shape for cell in cells_to_begin(start) if cell.model.name == model.name]
     fitting = [shape for shape in shapes if (shape.seq_len, shape.depth) == (n, request.depth)]
+    if shapes and not fitting:
+        held = sorted({(shape.seq_len, shape.depth) for shape in shapes})
+        texts = " and ".join(f"n = {length} and depth {depth}" for length, depth in held)
+        raise RequestError(
+            f"`recipe=init={start}`: those weights of {model.name} are of {texts}, not n = {n} and depth {request.depth}",
+            f"try `seq={held[0][0]}` `depth={held[0][1]}`",
+        )
     return min(fitting, key=lambda shape: abs(cost_of(replace(model, shape=shape)).params().at(n) - budget), default=None)
 
 

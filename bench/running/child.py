@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
-import functools
 import gc
 import math
 import os
@@ -67,7 +66,7 @@ def serve(connection: Connection, caches: str, data: dict[str, str]) -> None:
             forget()
         os.environ[COMPILE_CACHE] = compile_cache(caches, job)
         noted = worker.prepare_process(job)
-        with listening(functools.partial(_send_message, connection, job)):
+        with listening(connection.send):
             if job.group:
                 outcome = _run_bursts(connection, worker.Turns(job))
             elif job.beside:
@@ -80,11 +79,6 @@ def serve(connection: Connection, caches: str, data: dict[str, str]) -> None:
             connection.send(to_json(outcome))
         except BrokenPipeError:  # the parent has died
             return
-
-
-def _send_message(connection: Connection, job: Job, text: str) -> None:
-    """Send a message of the job; of several trainings it names the model."""
-    connection.send(f"{job.cell.model.name}: {text}" if job.beside else text)
 
 
 def _run_bursts(connection: Connection, turns: worker.Turns) -> Outcome:

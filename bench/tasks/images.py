@@ -18,14 +18,12 @@ from pathlib import Path
 from bench.spec import RequestError
 from bench.tasks import Place, Split, Splits
 from bench.tasks._info import Images, TaskChoice, TaskInfo
-from bench.tasks.readers.images import SUBSET_SEED, read_images, splits_of
+from bench.tasks.readers.images import EXTENSIONS, SUBSET_SEED, read_images, splits_of
 from models.layers.options import Option
 
 ARGUMENT = "FOLDER"
 OPTIONS = (Option("side", 32, low=2), Option("split", 0.0, high=0.9), Option("height", 0), Option("width", 0))
 HIDDEN = "."
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-"""Copied from torchvision.datasets.folder, because importing that would import torch."""
 LAYOUT = "the layout is FOLDER/train/<class>/*.png and FOLDER/test/<class>/*.png; or FOLDER/<class>/*.png with images:FOLDER+split=0.25"
 
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from bench.spec import Record
 
 Matrices = NDArray[np.floating]
+Grid = tuple[int, int]
 
 POSITIONS, ALIGNMENT = "positions", "alignment"
 STATES = ("start", "trained")
@@ -35,7 +36,7 @@ The limit applies over kinds, states, layers and heads: about 2 MB with four dig
 MAX_FILTER_ENTRIES = 1 << 14
 """Most entries of a mixer's filters in a record, but at least one matrix's."""
 MAX_TILES, FEW_TILES = 8, 4
-"""Filters per side: all of them on a grid of up to `MAX_TILES`, else `FEW_TILES`."""
+"""Filters per side: all of them along a side of up to `MAX_TILES`, else `FEW_TILES`."""
 MAX_POSITIONS, MAX_CHANNELS = 64, 128
 """Size of the stored table of position vectors, from its first entry on."""
 DIGITS = 4
@@ -46,12 +47,12 @@ class TokenLayout:
     """Arrangement of a model's tokens.
 
     `class_token`: whether a class token comes first.
-    `side`: side of the square grid that the other tokens fill; None if they form a line.
+    `grid`: rows and columns of the grid that the other tokens fill, row by row; None if they form a line.
     """
 
     seq_len: int
     class_token: bool
-    side: int | None = None
+    grid: Grid | None = None
 
     @property
     def num_data_tokens(self) -> int:
@@ -93,7 +94,8 @@ class Mixing:
     `layers`: which layers these are, from 0.
     `shares`: shift invariance of all layers and heads, by measure (MEASURES) and state, `(num_layers, num_heads)`; NaN if undefined. Without a grid
     it holds only `line`. Positions have none, because their diagonal of ones would dominate.
-    `filters`: rows of the trained matrices as images, `(layers, heads, tiles, tiles, side, side)`; None without a grid and in older records.
+    `filters`: rows of the trained matrices as images, `(layers, heads, tiles down, tiles across, rows, columns)`; None without a grid and in older
+        records.
     `filter_layers`: which layers these are.
     `vectors`: by state, the first position vectors, `(positions, channels)`; empty except for positions, and in older records.
     `order`, `source`, `answers`: as in `LayerMixing`.
@@ -119,7 +121,7 @@ class Mixing:
 
     def noise(self, measure: str) -> float:
         """Return the expected shift invariance of independent noise."""
-        return noise_share(self.layout.num_data_tokens, side=self.layout.side if measure == "grid" else None)
+        return noise_share(self.layout.num_data_tokens, grid=self.layout.grid if measure == "grid" else None)
 
 
 def reduce_layer(matrices: Matrices, layout: TokenLayout, *, order: str = "") -> LayerMixing:
@@ -132,21 +134,21 @@ def reduce_layer(matrices: Matrices, layout: TokenLayout, *, order: str = "") ->
     return LayerMixing(
         maps=average_blocks(matrices, layout),
         line=tuple(shift_invariance(matrix) for matrix in data),
-        grid=tuple(shift_invariance(matrix, side=layout.side) for matrix in data) if layout.side else (),
-        filters=row_filters(data, layout.side) if layout.side and len(data) else None,
+        grid=tuple(shift_invariance(matrix, grid=layout.grid) for matrix in data) if layout.grid else (),
+        filters=row_filters(data, layout.grid) if layout.grid and len(data) else None,
         order=order,
     )
 
 
-def row_filters(matrices: Matrices, side: int) -> Matrices:
-    """Lay rows of matrices on the grid of tokens, as filters: entry `side` x r + c of a row at (r, c).
+def row_filters(matrices: Matrices, grid: Grid) -> Matrices:
+    """Lay rows of matrices on the grid of tokens, as filters: entry `columns` x r + c of a row at (r, c).
 
-    `(heads, side^2, side^2)` -> `(heads, tiles, tiles, side, side)`. The tiles are tokens at evenly spaced rows and columns of the grid, with the
-    first and the last.
+    `(heads, rows x columns, rows x columns)` -> `(heads, tiles down, tiles across, rows, columns)`. The tiles are tokens at evenly spaced rows and
+    columns of the grid, with the first and the last.
     """
-    places = np.array(spaced(side, side if side <= MAX_TILES else FEW_TILES))
-    tokens = side * places[:, None] + places
-    return matrices[:, tokens].reshape(len(matrices), *tokens.shape, side, side)
+    down, across = (np.array(spaced(size, size if size <= MAX_TILES else FEW_TILES)) for size in grid)
+    tokens = grid[1] * down[:, None] + across
+    return matrices[:, tokens].reshape(len(matrices), *tokens.shape, *grid)
 
 
 def spaced(num: int, at_most: int) -> list[int]:
@@ -205,7 +207,7 @@ def encode_mixing(
             filters = np.stack([filtered[layer][:most] for layer in kept])
             samples[f"{kind}_filters"] = _rounded(filters)
             described[kind]["filters"] = {"layers": kept, "shape": list(filters.shape)}
-    place = {"seq_len": layout.seq_len, "class_token": layout.class_token, "side": layout.side}
+    place = {"seq_len": layout.seq_len, "class_token": layout.class_token, "grid": layout.grid and list(layout.grid)}
     return {"mixing": {**place, "kinds": described}}, samples
 
 
@@ -226,7 +228,9 @@ def decode_mixing(record: Record) -> tuple[Mixing, ...]:
     stored = record.outcome.values.get("mixing")
     if not stored:
         return ()
-    layout = TokenLayout(seq_len=stored["seq_len"], class_token=stored["class_token"], side=stored["side"])
+    side = stored.get("side")  # of a square grid, until 2026-11-29
+    grid = (side, side) if side else stored.get("grid")
+    layout = TokenLayout(seq_len=stored["seq_len"], class_token=stored["class_token"], grid=grid and (grid[0], grid[1]))
     samples, found = record.outcome.samples, []
     for kind, described in stored["kinds"].items():
         filters, shape = described.get("filters"), described["shape"]
@@ -256,7 +260,7 @@ def near_diagonal(maps: NDArray[np.float64], layout: TokenLayout, within: int = 
     """Return the share of a matrix that lies near its diagonal, and that of equal entries.
 
     `maps`: `(layers, heads, blocks, blocks)`. The share is of absolute entries at most `within` blocks from the diagonal, without the class token's
-    row and column; it is the mean over matrices.
+    row and column; it is the mean over matrices. If no token reads a later one, the equal entries are those at earlier tokens alone.
     """
     first = int(layout.class_token)
     entries = np.abs(maps[..., first:, first:])
@@ -264,27 +268,30 @@ def near_diagonal(maps: NDArray[np.float64], layout: TokenLayout, within: int = 
     is_near = np.abs(block[:, None] - block) <= within
     totals = entries.sum(axis=(-2, -1))
     shares = entries[..., is_near].sum(axis=-1)[totals > 0] / totals[totals > 0]
-    return float(shares.mean()) if shares.size else float("nan"), float(is_near.mean())
+    even: Matrices = np.ones(is_near.shape)
+    if not np.triu(entries, k=1).any():
+        even = average_blocks(np.tril(np.ones((1, layout.seq_len, layout.seq_len))), layout)[0, first:, first:]
+    return float(shares.mean()) if shares.size else float("nan"), float(even[is_near].sum() / even.sum())
 
 
 ROUNDING = 1e-12
 """Relative deviation from the mean below which a matrix counts as constant."""
 
 
-def shift_invariance(matrix: NDArray[np.floating], *, side: int | None = None) -> float | None:
+def shift_invariance(matrix: NDArray[np.floating], *, grid: Grid | None = None) -> float | None:
     """Return the share of a matrix that its nearest Toeplitz matrix keeps.
 
     `matrix`: `(n, n)`.
 
-    Shares are of squared Frobenius norms, after subtracting the mean entry. The nearest Toeplitz matrix holds the mean of each diagonal. With `side`,
-    tokens lie row by row on a square grid of that side, and the mean is over pairs with the same offset (down, across).
+    Shares are of squared Frobenius norms, after subtracting the mean entry. The nearest Toeplitz matrix holds the mean of each diagonal. With `grid`,
+    tokens lie row by row on so many rows and columns, and the mean is over pairs with the same offset (down, across).
 
     A convolution gives 1, independent noise about `noise_share`. None for a constant matrix, because nothing remains after subtracting the mean.
     Raises ValueError for a matrix that is not square, or tokens that do not fill the grid.
     """
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"shift invariance needs a square matrix, not one of shape {matrix.shape}")
-    offsets = _offsets(len(matrix), side)
+    offsets = _offsets(len(matrix), grid)
     entries = matrix.astype(np.float64).ravel()
     centred = entries - entries.mean()
     norm = float(centred @ centred)
@@ -296,31 +303,32 @@ def shift_invariance(matrix: NDArray[np.floating], *, side: int | None = None) -
     return float((sums[seen] ** 2 / counts[seen]).sum()) / norm
 
 
-def noise_share(num_tokens: int, *, side: int | None = None) -> float:
+def noise_share(num_tokens: int, *, grid: Grid | None = None) -> float:
     """Return the expected `shift_invariance` of independent, identically distributed entries.
 
     It is (offsets - 1) / (entries - 1): subtracting the mean leaves entries - 1 directions, all equivalent for such a matrix, and offsets - 1 of them
-    are shift-invariant. Along a line this is 2 / (n + 1), on a grid of side s, 4 s / ((s + 1) (s^2 + 1)).
+    are shift-invariant. Along a line this is 2 / (n + 1), on a square grid of side s, 4 s / ((s + 1) (s^2 + 1)).
     """
-    _require_grid(num_tokens, side)
-    num_offsets = 2 * num_tokens - 1 if side is None else (2 * side - 1) ** 2
+    rows, columns = _grid_of(num_tokens, grid)
+    num_offsets = (2 * rows - 1) * (2 * columns - 1)
     return (num_offsets - 1) / (num_tokens**2 - 1)
 
 
 @functools.lru_cache(maxsize=2)
-def _offsets(num_tokens: int, side: int | None) -> NDArray[np.int64]:
+def _offsets(num_tokens: int, grid: Grid | None) -> NDArray[np.int64]:
     """Return the index of each entry's offset, `(num_tokens ** 2,)`."""
-    _require_grid(num_tokens, side)
-    token = np.arange(num_tokens)
-    if side is None:
-        return (token[:, None] - token + num_tokens - 1).ravel()
-    row, column = token // side, token % side
-    down, across = row[:, None] - row + side - 1, column[:, None] - column + side - 1
-    return (down * (2 * side - 1) + across).ravel()
+    rows, columns = _grid_of(num_tokens, grid)
+    row, column = np.divmod(np.arange(num_tokens), columns)
+    down, across = row[:, None] - row + rows - 1, column[:, None] - column + columns - 1
+    offsets: NDArray[np.int64] = (down * (2 * columns - 1) + across).ravel()
+    return offsets
 
 
-def _require_grid(num_tokens: int, side: int | None) -> None:
+def _grid_of(num_tokens: int, grid: Grid | None) -> Grid:
+    """Return the grid of tokens; of a line a single row. Raises ValueError if the tokens do not fill it, or are fewer than two."""
     if num_tokens < 2:
         raise ValueError(f"shift invariance needs at least 2 tokens, not {num_tokens}")
-    if side is not None and side * side != num_tokens:
-        raise ValueError(f"{num_tokens} tokens do not fill a square grid of side {side}")
+    rows, columns = grid or (1, num_tokens)
+    if rows * columns != num_tokens:
+        raise ValueError(f"{num_tokens} tokens do not fill a grid of {rows} x {columns}")
+    return rows, columns

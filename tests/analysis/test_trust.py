@@ -61,7 +61,9 @@ def test_a_clean_run_has_no_findings() -> None:
         (rows(), {"environment": {**CLEAN, "busy_cores": 1.5}, "others": [CLEAN] * 2}, "of 2 cores when 1 of 3 runs began", False),
         (rows(), {"environment": {**CLEAN, "busy_cores": 1.5}, "metrics": ["params", "accuracy"]}, "other work took 1.5 of 2 cores", False),
         (rows(), {"environment": {**CLEAN, "git_dirty": True}}, "the code differed", False),
-        (rows(quick=True), {}, "quick run", False),
+        (rows(quick=True), {}, "quick run", True),
+        (rows(quick=True), {"metrics": ("params", "accuracy")}, "quick run", True),
+        (rows(quick=True), {"metrics": ("params", "flops", "memory")}, "quick run", False),
         (rows(), {"timed": [{"threads": 1, "processor_share": 0.5}] * 2}, "2 of 2 timed jobs had the processor for less", True),
         (
             rows(),
@@ -117,9 +119,10 @@ def test_each_finding(table: pd.DataFrame, changes: dict[str, Any], words: str, 
 
 def test_a_finding_doubts_what_it_is_about_alone_and_serious_ones_come_first() -> None:
     metrics = ("params", "latency", "memory", "accuracy")
-    busy = found(rows(quick=True), environment={**CLEAN, "busy_cores": 1.5})
+    busy = found(rows(quick=True), metrics=metrics, environment={**CLEAN, "busy_cores": 1.5})
     assert ["other work" in finding.text for finding in busy] == [True, False]
-    assert trusted(busy, metrics) == {"parameters": True, "times": False, "memory": True, "accuracy": True}
+    assert trusted(busy, metrics) == {"parameters": True, "times": False, "memory": True, "accuracy": False}
+    assert [finding.about for finding in busy] == [("times",), ("times", "accuracy")]
     for source, is_doubted in (("rapl", True), ("nvml", False)):  # a CPU's counter holds the other work
         counted = found(rows(energy_source=source), environment={**CLEAN, "busy_cores": 1.5})
         assert trusted(counted, ("energy",)) == {"energy": not is_doubted}

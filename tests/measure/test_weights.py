@@ -161,7 +161,7 @@ def test_a_training_begins_at_the_validation_score_of_the_weights(made: Made, ta
     trained, expected = read_trained(file)
     torch.manual_seed(seed)
     model = build_model(plan.cells[0].cell.model)
-    noted = begin_with(model, plan.cells[0].cell.model, plan.recipe, seed)
+    noted = begin_with(model, plan.cells[0].cell.model, plan.recipe, seed, task=task, classes=("cat", "dog"))
     assert noted == {"init": str(file), "init_sha256": hashlib.sha256(file.read_bytes()).hexdigest(), "init_fresh": ""}
     assert all(torch.equal(value, expected[name]) for name, value in model.state_dict().items())
     training = Training(model, data_of(plan, seed=trained.seed), plan.recipe, seed=seed, device="cpu")
@@ -189,12 +189,56 @@ def test_a_head_of_another_number_of_classes_is_fresh_and_the_sizes_are_those_of
     model = plan.cells[0].cell.model
     module = build_model(model)
     fresh = {name: value.clone() for name, value in module.state_dict().items()}
-    noted = begin_with(module, model, plan.recipe, 0)
+    noted = begin_with(module, model, plan.recipe, 0, task=task, classes=("cat", "dog", "wolf"))
     _, theirs = read_trained(file_of(made))
     assert len(fresh["head.classify.bias"]) == 3
     assert noted["init_fresh"] == "head.classify.weight, head.classify.bias"
     for name, value in module.state_dict().items():
         assert torch.equal(value, fresh[name] if name.startswith("head.classify") else theirs[name]), name
+
+
+IDS = "copy+symbols=4+items=40+test_items=10"
+HEAD = "head.classify.weight, head.classify.bias"
+SAME_ANSWERS = {
+    "the same task": ("images:a", ("cat", "dog"), "images:a", ("cat", "dog"), ""),
+    "classes of these names elsewhere": ("images:a", ("cat", "dog"), "images:b+side=8", ("cat", "dog"), ""),
+    "as many other classes": ("images:a", ("cat", "dog"), "images:a", ("cat", "wolf"), HEAD),
+    "the classes in another order": ("images:a", ("cat", "dog"), "images:b", ("dog", "cat"), HEAD),
+    "another task of unnamed classes": ("sst2", (), "imdb", (), HEAD),
+    "other texts": ("text:a+b.csv", (), "text:a.csv", (), HEAD),
+    "another option of the task": ("text:a+b.csv", (), "text:a+b.csv+spare_ids=1", (), ""),
+    "a task of named classes from one of unnamed": ("sst2", (), "images:a", ("cat", "dog"), HEAD),
+}
+"""The task of the weights with its classes, those of the training, and what is fresh."""
+
+
+@pytest.mark.parametrize("name", SAME_ANSWERS)
+def test_the_head_is_kept_for_the_same_classes_alone(name: str, made: Made, tmp_path: Path) -> None:
+    """Their number says nothing: ten digits are not ten kinds of photographs."""
+    there, names, task, classes, fresh = SAME_ANSWERS[name]
+    _, plan, _ = made
+    model = plan.cells[0].cell.model
+    trained, _ = read_trained(file_of(made))
+    cell = dataclasses.replace(trained.cell, workload=dataclasses.replace(trained.cell.workload, task=there))
+    file = weights.save(tmp_path, dataclasses.replace(trained, cell=cell, classes=names), build_trained(file_of(made))[1])
+    module = build_model(model)
+    own = {name: value.clone() for name, value in module.state_dict().items()}
+    recipe = dataclasses.replace(plan.recipe, init=str(file), init_sha256=start_digest(str(file)))
+    assert begin_with(module, model, recipe, 0, task=task, classes=classes)["init_fresh"] == fresh
+    assert torch.equal(module.state_dict()["head.classify.weight"], own["head.classify.weight"]) is bool(fresh)
+    assert not torch.equal(module.state_dict()["blocks.0.norm.bias"], own["blocks.0.norm.bias"])
+
+
+@pytest.mark.parametrize(("task", "fresh"), [(f"{IDS}+seed=1", ""), (IDS.replace("copy", "reverse"), HEAD)])
+def test_a_head_of_symbols_is_kept_for_the_same_task(task: str, fresh: str, tmp_path: Path) -> None:
+    trained_run(tmp_path / "run", IDS, models="gmlp", seq="8")
+    assert train(begun(tmp_path / "run", task, seq="8"), tmp_path).values["init_fresh"] == fresh
+
+
+def test_the_head_of_another_programs_file_is_kept_by_number(made: Made, task: str, tmp_path: Path) -> None:
+    file = tmp_path / "plain.pt"
+    torch.save(dict(read_trained(file_of(made))[1]), file)
+    assert train(begun(file, task), tmp_path).values["init_fresh"] == ""
 
 
 def gmlp_in(run: Path) -> str:
@@ -218,7 +262,31 @@ REFUSED: dict[str, tuple[Callable[[Path], str], dict[str, str], str, str]] = {
         "weights of another length or size cannot be taken",
         "--seq",
     ),
-    "options": (gmlp_in, {"models": "gmlp+gating=identity"}, "is not of gmlp+gating=identity: it ", "same model"),
+    "another depth": (
+        lambda run: str(run),
+        {"depth": "3"},
+        "does not fit gmlp (depth 2 there and 3 here): it lacks blocks.2.norm.weight",
+        "try --seq 5 --width 16 --depth 2",
+    ),
+    "less depth": (
+        gmlp_in,
+        {"depth": "1"},
+        "(depth 2 there and 1 here): it holds blocks.1.norm.weight",
+        "try --seq 5 --width 16 --depth 2",
+    ),
+    "another depth of a budget": (
+        lambda run: str(run),
+        {"width": "", "params": "5k", "depth": "3"},
+        "of gmlp are of n = 5 and depth 2, not n = 5 and depth 3",
+        "try --seq 5 --depth 2",
+    ),
+    "another width of halves": (gmlp_in, {"ffn_width": "32"}, "32 x 16 in gmlp", "--depth 2 --heads 1 --ffn-width 96"),
+    "options": (
+        gmlp_in,
+        {"models": "gmlp+gating=identity"},
+        "does not fit gmlp+gating=identity: it ",
+        "those weights are of gmlp: try --models gmlp",
+    ),
     "no weights": (lambda run: str(run / "plan.json"), {}, "cannot be read as weights", "intact file"),
     "no file of weights": (lambda run: str(run / "run.csv"), {}, "cannot be read as weights", "intact file"),
     "another digest": (lambda run: f"{run},init_sha256=0123456789ab", {}, "not 0123456789ab as planned", "restore it"),
@@ -286,7 +354,7 @@ def test_a_pretrained_file_of_timm_begins_a_training_with_a_fresh_head(ending: s
     spec = plan.cells[0].cell.model
     check_start(spec, plan.recipe)
     module = build_model(spec)
-    noted = begin_with(module, spec, plan.recipe, 0)
+    noted = begin_with(module, spec, plan.recipe, 0, task="digits", classes=tuple("0123456789"))
     assert noted["init_fresh"] == "model.fc.weight, model.fc.bias"
     assert all(torch.equal(module.state_dict()[f"model.{name}"], value) for name, value in theirs.items() if not name.startswith("fc."))
     assert weights.sha256_of(file) == noted["init_sha256"]

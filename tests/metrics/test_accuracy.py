@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from bench.tasks._info import info_of
 from bench.training import loop
 from models.layers.shape import Interface
 from tests.made_jobs import small_job, small_model, small_record
+from tests.trained_run import made_task, trained_run
 
 RECIPE = Recipe(epochs=3, batch_size=32, learning_rate=5e-3)
 COPY = "copy+symbols=8+items=300+test_items=40"
@@ -96,6 +98,20 @@ def test_the_first_seed_says_how_tokens_were_mixed_before_and_after(measured: Me
     trained = torch.tensor(measured.samples["positions_trained"]).view(5, 5)
     assert torch.allclose(start, alike @ alike.T, atol=1e-3)
     assert not torch.allclose(start, trained, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("size", "seq", "grid"), [("height=8+width=16", "9", [2, 4]), ("height=4+width=12", "4", None), ("side=8", "5", [2, 2])]
+)
+def test_the_patches_of_any_image_lie_on_their_grid_unless_it_is_a_line(
+    size: str, seq: str, grid: list[int] | None, tmp_path: Path
+) -> None:
+    task = f"{made_task(tmp_path).removesuffix('+side=8')}+{size}"
+    _, (found,) = trained_run(tmp_path / "run", task, models="gmlp", seq=seq)
+    mixing = found.values["mixing"]
+    assert mixing["grid"] == grid
+    assert mixing["kinds"]["spatial_gating"].get("filters", {}).get("shape", [])[2:] == (2 * grid if grid else [])
+    assert bool(mixing["kinds"]["spatial_gating"]["trained"]["grid"][0]) is bool(grid)
 
 
 def test_what_does_not_fit_the_task_is_refused() -> None:

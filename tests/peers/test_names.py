@@ -42,6 +42,26 @@ def test_what_is_no_name_is_refused(entry: str, said: str) -> None:
     assert caught.value.hint
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "timm:resnet18,pretrained",
+        "timm:resnet18+pretrained=true",
+        "timm:resnet18:pretrained",
+        "torchvision:vit_b_16+weights=DEFAULT",
+        "vit+pretrained",
+    ],
+)
+def test_who_asks_for_pretrained_weights_is_told_where_they_are_named(entry: str) -> None:
+    with pytest.raises(RequestError, match="but models are built with fresh weights") as caught:
+        parse_request(models=entry, seq="17", width="16")
+    assert "add --recipe init=FILE" in caught.value.hint
+
+
+def test_a_factory_may_have_an_argument_of_that_name() -> None:
+    assert dict(parse_model("python:a.weights:f+pretrained=true").options)["arguments"] == "pretrained=true"
+
+
 def test_published_models_have_sizes_and_a_length_of_their_own() -> None:
     assert parse_request(models="torchvision:vit_b_16").seq == ()
     with pytest.raises(RequestError, match="published models have fixed sizes"):

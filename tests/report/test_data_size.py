@@ -80,7 +80,9 @@ def test_the_figure_has_a_tick_for_each_number_and_its_table(make_data: MakeData
     assert block.table is not None
     (axis,) = block.figure.axes
     assert [label.get_text() for label in axis.get_xticklabels()] == ["200", "1,000", "1,433"]
-    assert [np.asarray(line.get_xdata()).tolist() for line in axis.lines if str(line.get_gid()).startswith("series")] == 2 * [list(TASKS.values())]
+    assert [np.asarray(line.get_xdata()).tolist() for line in axis.lines if str(line.get_gid()).startswith("series")] == 2 * [
+        list(TASKS.values())
+    ]
     assert block.table.rows[0][:2] == ("gMLP", "200")
 
 

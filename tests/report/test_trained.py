@@ -26,7 +26,7 @@ from models.layers.embedding import sinusoidal_positions
 from tests.made_jobs import training_record
 from tests.report.conftest import planned_cell
 
-LAYOUT = TokenLayout(seq_len=17, class_token=True, side=4)
+LAYOUT = TokenLayout(seq_len=17, class_token=True, grid=(4, 4))
 States = Mapping[str, Mapping[str, Sequence[LayerMixing]]]
 
 
@@ -172,7 +172,7 @@ def test_states_stand_above_each_other_layer_by_layer() -> None:
 
 
 def test_all_heads_stand_side_by_side_in_the_first_and_the_last_layer() -> None:
-    cell, layout = cell_of("gmlp", 16), TokenLayout(seq_len=16, class_token=False, side=4)
+    cell, layout = cell_of("gmlp", 16), TokenLayout(seq_len=16, class_token=False, grid=(4, 4))
     plan = plan_of(cell)
     (view,) = mixing_views([record_of(cell, plan, gating(3, 4, layout), layout)], plan).values()
     found = panels(draw_mixing(view.mixing))
@@ -221,13 +221,40 @@ def test_rows_of_gmlp_lie_on_the_grid_of_patches_as_small_panels() -> None:
 
 def test_the_filters_title_counts_the_weight_at_a_patch_and_its_neighbours() -> None:
     """On a 4 x 4 grid (2 + 3 + 3 + 2)^2 = 100 of 256 pairs are neighbours."""
-    layout = TokenLayout(seq_len=16, class_token=False, side=4)
+    layout = TokenLayout(seq_len=16, class_token=False, grid=(4, 4))
     place = np.arange(16)
     far = np.maximum(abs(place[:, None] // 4 - place // 4), abs(place[:, None] % 4 - place % 4))
     weights = np.where(far <= 1, -3.0, 1.0)[None, None]
     states = {state: {"spatial_gating": reduced(weights, layout)} for state in ("start", "trained")}
     (block,) = [block for block in all_figures(shown_of("gmlp", states, layout)) if block.name.endswith("-filters")]
     assert block.title.endswith(f"{100 * 300 / 456:.1f} % of the weight lies on a patch and its neighbours, 39.1 % if spread evenly")
+
+
+def test_rows_of_a_wide_image_lie_on_its_grid_in_its_shape() -> None:
+    """On 2 x 4 patches 4 pairs of rows and 2 + 3 + 3 + 2 of columns are near: 40 of 64 pairs."""
+    layout = TokenLayout(seq_len=8, class_token=False, grid=(2, 4))
+    states = gating(1, 1, layout, scale=1.0)
+    matrix = states["trained"]["spatial_gating"][0].maps[0]
+    (block,) = [block for block in all_figures(shown_of("gmlp", states, layout)) if block.name.endswith("-filters")]
+    (panel,) = [axis for axis in panels(block.figure) if axis.get_title()]
+    drawn_entries = shown(panel)
+    assert drawn_entries.shape == (2 * 3 - 1, 4 * 5 - 1)
+    for token, other in itertools.product(range(8), range(8)):
+        place = 3 * (token // 4) + other // 4, 5 * (token % 4) + other % 4
+        assert drawn_entries[place] == pytest.approx(matrix[token, other], rel=1e-3)
+    (left, low), (right, high) = panel.get_position().get_points() * block.figure.get_size_inches()
+    assert (right - left) / (high - low) == pytest.approx(1 / 0.3)
+    assert "a small panel for each patch" in block.caption
+    assert block.title.endswith("62.5 % if spread evenly")
+
+
+def test_a_causal_mixer_spreads_evenly_over_earlier_patches() -> None:
+    """On 1 x 4 patches 4 + 3 of 10 earlier pairs are near, and 10 of all 16."""
+    layout = TokenLayout(seq_len=4, class_token=False, grid=(1, 4))
+    for weights, even in ((np.tril(np.ones((4, 4))), "70.0 %"), (np.ones((4, 4)), "62.5 %")):
+        states = {state: {"spatial_gating": reduced(weights[None, None], layout)} for state in ("start", "trained")}
+        (block,) = [block for block in all_figures(shown_of("gmlp", states, layout)) if block.name.endswith("-filters")]
+        assert block.title.endswith(f"{even} of the weight lies on a patch and its neighbours, {even} if spread evenly")
 
 
 def positions_of(vectors: Mapping[str, NDArray[np.float64]]) -> States:
@@ -282,7 +309,7 @@ def test_an_alignment_is_drawn_before_and_after_training_with_its_symbols() -> N
 def test_each_mixer_is_drawn_before_positions_and_before_a_second_length_of_another() -> None:
     cells = [cell_of("vit"), cell_of("vit", 26), cell_of("gmlp")]
     plan = plan_of(*cells)
-    layout = TokenLayout(seq_len=26, class_token=True, side=5)
+    layout = TokenLayout(seq_len=26, class_token=True, grid=(5, 5))
     records = [
         record_of(cells[0], plan, attention()),
         record_of(cells[1], plan, attention(layout), layout),
@@ -313,6 +340,7 @@ def test_sorted_tokens_are_said_to_be() -> None:
     states = {state: {"kernel_regression": [reduce_layer(matrices, layout, order="x")]} for state in ("start", "trained")}
     (block,) = figure_blocks(shown_of("gmlp", states, layout))
     assert "Tokens are sorted by x." in block.caption
+    assert re.search(r": \d.* % of the weight lies within 1 token of the diagonal$", block.title)
 
 
 def test_a_figure_has_one_scale_around_zero_for_weights_and_from_zero_for_probabilities(section: tuple[Block, ...]) -> None:
@@ -335,7 +363,7 @@ def test_few_layers_are_drawn_first_and_last_among_them_and_it_is_said() -> None
 
 def test_titles_and_captions_say_what_the_matrices_hold() -> None:
     """Trained weights that reach the neighbours only: a convolution, all of it within a token of the diagonal."""
-    n, layout = 16, TokenLayout(seq_len=16, class_token=False, side=4)
+    n, layout = 16, TokenLayout(seq_len=16, class_token=False, grid=(4, 4))
     token = np.arange(n)
     local = (np.abs(token[:, None] - token) <= 1) * 1.0
     states = {
@@ -355,7 +383,7 @@ def test_without_a_grid_there_is_one_measure() -> None:
 
 
 def test_one_token_of_data_leaves_nothing_to_measure() -> None:
-    layout = TokenLayout(seq_len=2, class_token=True, side=1)
+    layout = TokenLayout(seq_len=2, class_token=True, grid=(1, 1))
     (block,) = figure_blocks(shown_of("gmlp", gating(layout=layout), layout))
     assert block.table is not None
     assert block.table.headers == ("layer", "head")

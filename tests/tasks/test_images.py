@@ -15,6 +15,7 @@ from bench.measure.model import build_model
 from bench.spec import Recipe, RequestError
 from bench.tasks import Place, Splits, images
 from bench.tasks._info import Images, choose, info_of
+from bench.tasks.readers.images import EXTENSIONS
 from bench.training.data import load_training_data
 from models.layers.stem import ConvolutionStem
 from tests.planning.plans import plan_of, planned
@@ -195,7 +196,7 @@ def test_val_beside_test_is_for_validation(folder: Path) -> None:
     info = images.info(choose(f"images:{folder}"))
     assert (info.num_validation, info.num_test) == (0, 2)
     assert load(f"images:{folder}").validation is None
-    assert images.EXTENSIONS == IMG_EXTENSIONS
+    assert EXTENSIONS == IMG_EXTENSIONS
 
 
 def test_what_is_wrong_with_a_folder_is_named(folder: Path, tmp_path: Path) -> None:

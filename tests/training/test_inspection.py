@@ -25,7 +25,7 @@ from models.layers.shape import Interface
 from tests.made_jobs import small_model
 from tests.training.small_trainings import made_data, made_images
 
-LAYOUT = TokenLayout(seq_len=5, class_token=True, side=2)
+LAYOUT = TokenLayout(seq_len=5, class_token=True, grid=(2, 2))
 
 
 def built(
@@ -82,7 +82,7 @@ def test_items_taken_a_few_at_a_time_give_the_same_mean(monkeypatch: pytest.Monk
 def test_what_mixes_a_half_of_the_sequence_is_not_taken_for_the_whole() -> None:
     model = built("encoder_decoder", seq_len=4)
     assert [module for module in model.modules() if hasattr(module, "token_weights")]
-    assert mixing_of(model, images(), TokenLayout(seq_len=4, class_token=False, side=2)) == {}
+    assert mixing_of(model, images(), TokenLayout(seq_len=4, class_token=False, grid=(2, 2))) == {}
 
 
 def test_positions_are_alike_by_their_angle() -> None:

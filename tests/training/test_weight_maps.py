@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Mapping
 
@@ -27,7 +28,7 @@ from bench.training.weight_maps import (
 )
 from tests.made_jobs import small_record
 
-GRID = TokenLayout(seq_len=17, class_token=True, side=4)
+GRID = TokenLayout(seq_len=17, class_token=True, grid=(4, 4))
 LINE = TokenLayout(seq_len=12, class_token=False)
 
 
@@ -74,7 +75,7 @@ def test_the_class_token_takes_no_part_in_the_shift_invariance() -> None:
     matrices[:, 0], matrices[:, :, 0] = 100.0, -100.0
     changed = reduce_layer(matrices, GRID)
     assert (changed.line, changed.grid) == (found.line, found.grid)
-    assert found.grid == (shift_invariance(matrices[0, 1:, 1:], side=4),)
+    assert found.grid == (shift_invariance(matrices[0, 1:, 1:], grid=(4, 4)),)
     assert not np.array_equal(changed.maps, found.maps)
 
 
@@ -87,7 +88,7 @@ def test_a_constant_matrix_is_read_as_undefined() -> None:
 
 
 def test_blocks_are_means_and_the_class_token_stays_alone() -> None:
-    layout = TokenLayout(seq_len=257, class_token=True, side=16)
+    layout = TokenLayout(seq_len=257, class_token=True, grid=(16, 16))
     matrix = drawn(1, 257, 257)
     reduced = average_blocks(matrix, layout)
     assert reduced.shape == (1, 65, 65)
@@ -123,19 +124,24 @@ def test_an_older_record_holds_the_first_layers_and_neither_filters_nor_vectors(
     stored = record.outcome.values["mixing"]["kinds"]["attention"]
     for name in ("layers", "filters"):
         del stored[name]
+    del record.outcome.values["mixing"]["grid"]
+    record.outcome.values["mixing"]["side"] = 4
     (mixing,) = decode_mixing(record)
     assert (mixing.layers, mixing.filters, mixing.vectors, mixing.order) == ((0, 1, 2), None, {}, "")
+    assert mixing.layout == GRID
 
 
-@pytest.mark.parametrize(("side", "places"), [(4, (0, 1, 2, 3)), (14, (0, 4, 9, 13))])
-def test_a_row_lies_on_the_grid_at_row_and_column_of_the_patch_it_reads(side: int, places: tuple[int, ...]) -> None:
-    matrix = drawn(2, side * side, side * side)
-    found = row_filters(matrix, side)
-    assert found.shape == (2, len(places), len(places), side, side)
-    for down, row in enumerate(places):
-        for across, column in enumerate(places):
-            for r, c in ((0, 0), (1, 3), (side - 1, 2)):
-                assert found[1, down, across, r, c] == matrix[1, row * side + column, r * side + c]
+@pytest.mark.parametrize(
+    ("down", "across"), [((0, 1, 2, 3), (0, 1, 2, 3)), ((0, 4, 9, 13), (0, 4, 9, 13)), ((0, 1), (0, 4, 9, 13)), ((0, 4, 9, 13), (0, 1, 2))]
+)
+def test_a_row_lies_on_the_grid_at_row_and_column_of_the_patch_it_reads(down: tuple[int, ...], across: tuple[int, ...]) -> None:
+    rows, columns = down[-1] + 1, across[-1] + 1
+    matrix = drawn(2, rows * columns, rows * columns)
+    found = row_filters(matrix, (rows, columns))
+    assert found.shape == (2, len(down), len(across), rows, columns)
+    for (i, row), (j, column) in itertools.product(enumerate(down), enumerate(across)):
+        for r, c in ((0, 0), (1, 2), (rows - 1, columns - 1)):
+            assert found[1, i, j, r, c] == matrix[1, row * columns + column, r * columns + c]
 
 
 def test_filters_leave_out_the_class_token_and_the_last_layer_beside_one() -> None:
@@ -145,7 +151,7 @@ def test_filters_leave_out_the_class_token_and_the_last_layer_beside_one() -> No
     assert mixing.filters is not None
     assert (mixing.filters.shape, mixing.filter_layers) == ((2, 2, 4, 4, 4, 4), (0, 1))
     assert mixing.filters[1, 0, 2, 3, 1, 0] == pytest.approx(layers[1].maps[0, 1 + 11, 1 + 4], rel=1e-3)
-    plain = TokenLayout(seq_len=16, class_token=False, side=4)
+    plain = TokenLayout(seq_len=16, class_token=False, grid=(4, 4))
     (mixing,) = decode_mixing(
         written_and_read(plain, {state: {"spatial_gating": layers_of(3, 2, plain)} for state in ("start", "trained")})
     )
@@ -153,7 +159,7 @@ def test_filters_leave_out_the_class_token_and_the_last_layer_beside_one() -> No
 
 
 def test_filters_of_large_images_stay_small() -> None:
-    layout = TokenLayout(seq_len=256, class_token=False, side=16)
+    layout = TokenLayout(seq_len=256, class_token=False, grid=(16, 16))
     states = {state: {"spatial_gating": layers_of(6, 3, layout)} for state in ("start", "trained")}
     (mixing,) = decode_mixing(written_and_read(layout, states))
     assert mixing.filters is not None
@@ -186,3 +192,15 @@ def test_weight_near_the_diagonal_counts_neighbours_and_no_class_token() -> None
     assert near_diagonal(local, layout) == pytest.approx((7 / 12, 7 / 9))
     assert near_diagonal(local, layout, within=0) == pytest.approx((3 / 12, 3 / 9))
     assert np.isnan(near_diagonal(np.zeros((1, 1, 4, 4)), layout)[0])
+
+
+@pytest.mark.parametrize("class_token", [False, True])
+def test_equal_weights_of_a_causal_mixer_lie_at_earlier_tokens(class_token: bool) -> None:
+    """Of 32 tokens 32 + 31 of 32 x 33 / 2 pairs; of 128 in blocks of two, 3 pairs of each of 64 blocks and 4 of each of the 63 beside them."""
+    for num_tokens, even in ((32, 63 / 528), (128, (3 * 64 + 4 * 63) / (128 * 129 / 2))):
+        layout = TokenLayout(seq_len=num_tokens + class_token, class_token=class_token)
+        maps = average_blocks(np.tril(np.ones((1, layout.seq_len, layout.seq_len))), layout)[None].astype(np.float64)
+        assert near_diagonal(maps, layout) == pytest.approx((even, even))
+        maps[..., int(class_token), -1] = 1e-3  # a token reads a later one
+        blocks = min(num_tokens, 64)
+        assert near_diagonal(maps, layout)[1] == pytest.approx((3 * blocks - 2) / blocks**2)

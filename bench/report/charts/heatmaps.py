@@ -30,7 +30,14 @@ Rows = Mapping[str, Sequence[Matrix]]
 
 
 def draw_heatmaps(
-    scales: Sequence[Rows], titles: Sequence[str], *, signed: bool, limit: float = 0.0, panel: float = PANEL, bottom: float = BOTTOM
+    scales: Sequence[Rows],
+    titles: Sequence[str],
+    *,
+    signed: bool,
+    limit: float = 0.0,
+    panel: float = PANEL,
+    tall: float = 0.0,
+    bottom: float = BOTTOM,
 ) -> Figure:
     """Draw named rows of matrices, a column per title.
 
@@ -38,20 +45,21 @@ def draw_heatmaps(
 
     `scales`: rows in groups, each with a colour scale of its own.
     `limit`: end of the colour scales; 0 takes it from the largest entries of each group.
-    `panel`, `bottom`: sizes of a matrix, less where the columns are many, and of the lower margin, in inches.
+    `panel`, `tall`, `bottom`: width and height of a matrix (0: a square), less where the columns are many, and the lower margin, in inches.
     """
-    panel = min(panel, WIDEST / len(titles) - GAP)
+    shrunk = min(1.0, (WIDEST / len(titles) - GAP) / panel)
+    panel, tall = shrunk * panel, shrunk * (tall or panel)
     across = len(titles) * (panel + GAP) - GAP
-    tall = [len(rows) * (panel + GAP) - GAP for rows in scales]
-    width, height = LEFT + across + RIGHT, TOP + sum(tall) + SCALE_GAP * (len(scales) - 1) + bottom
+    extents = [len(rows) * (tall + GAP) - GAP for rows in scales]
+    width, height = LEFT + across + RIGHT, TOP + sum(extents) + SCALE_GAP * (len(scales) - 1) + bottom
     figure = Figure(figsize=(width, height))
     top = height - TOP
-    for rows, extent in zip(scales, tall, strict=True):
+    for rows, extent in zip(scales, extents, strict=True):
         end = limit or color_limit(rows)
         for down, (name, matrices) in enumerate(rows.items()):
-            low = top - down * (panel + GAP) - panel
+            low = top - down * (tall + GAP) - tall
             for place, (title, matrix) in enumerate(zip(titles, matrices, strict=True)):
-                axis = figure.add_axes(((LEFT + place * (panel + GAP)) / width, low / height, panel / width, panel / height))
+                axis = figure.add_axes(((LEFT + place * (panel + GAP)) / width, low / height, panel / width, tall / height))
                 image = draw_matrix(axis, matrix, signed=signed, limit=end)
                 axis.set_title("" if down or rows is not scales[0] else title, loc="center")
                 axis.set_ylabel("" if place else name, color=INK)

@@ -18,7 +18,9 @@ TOP, BOTTOM, LINE = 0.55, 0.4, 0.35
 """Sizes in inches: of an image, of the bars, between them, for the names of classes; above, below and between rows."""
 OPACITY = 0.8
 """Of the patch that is mixed in most."""
-READ = "The more orange a patch, the more the last mixer takes from it."
+SCALE, SCALE_HEIGHT, SCALE_LEVELS = 1.0, 0.12, 64
+"""Sizes in inches of the scale of the tint, and its levels."""
+READ = "Tint: what the last mixer takes from a patch, in parts of the most that it takes from one."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +55,24 @@ def draw_predictions(name: str, image: NDArray[np.uint8], panels: Sequence[Panel
         axis.set_title(f"{display_name(panel.label)}: {shown}")
         _bars(axis_at(2 * SIDE + 3 * GAP + NAMES, row, BARS), panel.classes)
     if any(panel.map is not None for panel in panels):
-        figure.text(GAP / width, 0.12 / height, READ, fontsize=8, color=GREY)
+        low = 0.12
+        _draw_scale(figure.add_axes(((GAP + 0.1) / width, low / height, SCALE / width, SCALE_HEIGHT / height)))
+        figure.text((GAP + SCALE + 0.35) / width, low / height, READ, fontsize=8, color=GREY)
     return figure
+
+
+def _draw_scale(axis: Any) -> None:
+    """Draw the tint over an even grey, from a weight of 0 to one of 1."""
+    axis.imshow([[0.5]], cmap="gray", vmin=0, vmax=1, extent=(0, 1, 0, 1), aspect="auto")
+    axis.imshow(_veil(np.linspace(0, 1, SCALE_LEVELS)[None]), extent=(0, 1, 0, 1), aspect="auto")
+    for place, side in ((0, "right"), (1, "left")):
+        axis.text(place, 0.5, f" {place} ", ha=side, va="center", fontsize=8, color=GREY)
+    axis.set_axis_off()
+
+
+def _veil(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the tint of weights, `(rows, columns)` -> `(rows, columns, 4)`."""
+    return np.dstack([*(np.full_like(weights, level) for level in to_rgb(VERMILLION)), OPACITY * weights])
 
 
 def _show(axis: Any, image: NDArray[np.uint8], weights: NDArray[np.float64] | None) -> None:
@@ -63,8 +81,7 @@ def _show(axis: Any, image: NDArray[np.uint8], weights: NDArray[np.float64] | No
         axis.imshow(image, extent=extent)
     else:
         axis.imshow(image.mean(axis=2), cmap="gray", vmin=0, vmax=255, extent=extent)
-        veil = np.dstack([*(np.full_like(weights, level) for level in to_rgb(VERMILLION)), OPACITY * weights])
-        axis.imshow(veil, extent=extent, interpolation="nearest")
+        axis.imshow(_veil(weights), extent=extent, interpolation="nearest")
     axis.set_axis_off()
 
 

@@ -18,6 +18,8 @@ Matrix = NDArray[np.float64]
 PANEL = 2.2
 BAR, BAR_GAP, BAR_ROOM = 0.1, 0.12, 0.75
 """Sizes in inches: a panel, its colour bar, and the room for it."""
+LEAST_SHARE = 0.3
+"""Least side of a mosaic, of its other side: of a long image, cells are no squares."""
 MAX_LABELS = 20
 """Most tokens of an alignment that are named."""
 WAVES = 4
@@ -62,19 +64,21 @@ def wave_channels(num_channels: int) -> list[int]:
 
 
 def draw_filters(filters: Mapping[str, Matrix], *, signed: bool) -> Figure:
-    """Draw mosaics of filters, `(tiles, tiles, side, side)` each, by title."""
-    figure = draw_heatmaps([{"": [mosaic(found) for found in filters.values()]}], list(filters), signed=signed, panel=PANEL)
+    """Draw mosaics of filters, `(tiles down, tiles across, rows, columns)` each, by title, in the shape of the image's patches."""
+    mosaics = [mosaic(found) for found in filters.values()]
+    across, down = (max(LEAST_SHARE, size / max(mosaics[0].shape)) * PANEL for size in mosaics[0].shape[::-1])
+    figure = draw_heatmaps([{"": mosaics}], list(filters), signed=signed, panel=across, tall=down)
     for axis in figure.axes:
         axis.set_facecolor(GRID)  # between the tiles
     return figure
 
 
 def mosaic(filters: Matrix) -> Matrix:
-    """Lay filters out as tiles, a line of NaN between two: `(tiles, tiles, side, side)` -> a square matrix."""
-    tiles, side = filters.shape[0], filters.shape[-1]
-    found = np.full((tiles, side + 1, tiles, side + 1), np.nan)
-    found[:, :side, :, :side] = filters.transpose(0, 2, 1, 3)
-    return found.reshape(tiles * (side + 1), -1)[:-1, :-1]
+    """Lay filters out as tiles, a line of NaN between two: `(tiles down, tiles across, rows, columns)` -> a matrix."""
+    down, across, rows, columns = filters.shape
+    found = np.full((down, rows + 1, across, columns + 1), np.nan)
+    found[:, :rows, :, :columns] = filters.transpose(0, 2, 1, 3)
+    return found.reshape(down * (rows + 1), -1)[:-1, :-1]
 
 
 def draw_alignment(weights: Mapping[str, Matrix], source: Sequence[int], answers: Sequence[int]) -> Figure:

@@ -164,8 +164,9 @@ def mixing_title(view: View) -> str:
     if mixing.kind == ALIGNMENT:
         before, after = (float(mixing.maps[state].max(axis=-1).mean()) for state in STATES)
         return f"{name}: a step's strongest source token has {before:.2f} of its attention at the start, {after:.2f} trained"
-    if not mixing.shares:
-        return name
+    if mixing.order or not mixing.shares:
+        share, _ = near_diagonal(mixing.maps[STATES[1]], mixing.layout)
+        return f"{name}: {numbers.percent(share)} of the weight lies within {numbers.counted(mixing.layout.block, 'token')} of the diagonal"
     start, trained, noise = share_texts(mixing, list(mixing.shares)[-1])
     return f"{name}: shift invariance {start} at initialisation, {trained} trained, {noise} for noise"
 
@@ -174,14 +175,19 @@ def filters_title(view: View) -> str:
     """State how much of the filters lies on a patch and its neighbours."""
     filters = view.mixing.filters
     assert filters is not None
-    tiles, side = filters.shape[2], filters.shape[-1]
-    near = np.abs(np.array(spaced(side, tiles))[:, None] - np.arange(side)) <= 1
-    is_near = near[:, None, :, None] & near[None, :, None, :]
+    (down, across), (rows, columns) = filters.shape[2:4], filters.shape[4:]
+    own_rows, own_columns = (np.array(spaced(size, num)) for size, num in ((rows, down), (columns, across)))
+    near_rows, near_columns = (np.abs(own[:, None] - np.arange(size)) <= 1 for own, size in ((own_rows, rows), (own_columns, columns)))
+    is_near = near_rows[:, None, :, None] & near_columns[None, :, None, :]
     weights = np.abs(filters)
     share = float((weights * is_near).sum() / weights.sum()) if weights.any() else 0.0
+    # of a causal mixer, the patches that are read before a patch and with it
+    token, reading = columns * own_rows[:, None] + own_columns, np.arange(rows * columns).reshape(rows, columns)
+    is_earlier = reading <= token[..., None, None]
+    even = is_near[is_earlier].mean() if not weights[..., ~is_earlier].any() else is_near.mean()
     name = f"{display_name(view.model)}'s {kind_name(view.mixing.kind).lower()} on the grid of patches"
-    even = numbers.percent(float(is_near.mean()))
-    return f"{name}: {numbers.percent(share)} of the weight lies on a patch and its neighbours, {even} if spread evenly"
+    lies = f"{numbers.percent(share)} of the weight lies on a patch and its neighbours"
+    return f"{name}: {lies}, {numbers.percent(float(even))} if spread evenly"
 
 
 def vectors_title(view: View) -> str:
@@ -208,8 +214,7 @@ def _caption(mixing: Mixing) -> str:
     tokens = numbers.counted(mixing.layout.block, "token")
     scale = "start on a colour scale of its own, because W starts near zero" if starts_faint(mixing) else "on one colour scale"
     text = (
-        f"{layers}{head}, {scale}: "
-        f"{'white is zero' if _is_signed(mixing) else 'dark is zero'}. "
+        f"{layers}{head}, {scale}: {'white is zero' if _is_signed(mixing) else 'dark is zero'}. Row: a token; column: how much it takes of each. "
         f"{numbers.percent(share)} of the trained weight lies within {tokens} of the diagonal, {numbers.percent(even)} if spread evenly."
     )
     if mixing.order:
@@ -227,13 +232,13 @@ def _layers_text(layers: Sequence[int], mixing: Mixing) -> str:
 
 def _filters_caption(mixing: Mixing, layers: Sequence[int]) -> str:
     assert mixing.filters is not None
-    num_heads, tiles, _, side = mixing.filters.shape[1:5]
+    num_heads, down, across, rows, columns = mixing.filters.shape[1:]
     heads = (
         f", head{'s 1 to' if num_heads > 1 else ''} {min(num_heads, MAX_HEADS_OF_FILTERS)} of {mixing.num_heads}"
         if mixing.num_heads > 1
         else ""
     )
-    chosen = "each patch" if tiles == side else f"{tiles} x {tiles} of the {side} x {side} patches"
+    chosen = "each patch" if (down, across) == (rows, columns) else f"{down} x {across} of the {rows} x {columns} patches"
     left_out = " The last layer is left out: there only the class token's row reaches the answer." if mixing.layout.class_token else ""
     return (
         f"{_layers_text(layers, mixing)}{heads}, trained: a small panel for {chosen}, at its place in the image. "

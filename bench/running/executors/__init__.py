@@ -4,7 +4,7 @@ Each executor is one file, `bench/running/executors/<name>.py`, found by the cat
 
 `Executor`: a context manager created without arguments.
 `Executor.run(job)`: returns the job's `Outcome`; errors inside the job never raise. Progress messages of the job (`bench.progress`) are
-passed on in the parent process.
+passed on in the parent process, as that job's (`bench.progress.speaking`).
 `Executor.run_group(batch)`: returns the outcomes of the jobs of a timing group, or of trainings, which take turns
 (`bench.running.interleave`).
 `Executor.run_many(batches)`, optional: yields each batch with its outcomes, in the order in which batches end. A batch is one job or a

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from bench.peers.own_import import prints_on_stderr
+from bench.progress import speaking
 from bench.running.executors import Batch
 from bench.running.interleave import take_turns
 from bench.running.worker import Turns, prepare, run_job
@@ -24,7 +25,7 @@ class Executor:
         return None
 
     def run(self, job: Job) -> Outcome:
-        with prints_on_stderr():
+        with prints_on_stderr(), speaking(job):
             noted = prepare(job)
             outcome = run_job(job)
         return dataclasses.replace(outcome, values={**outcome.values, **noted})

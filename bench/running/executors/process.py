@@ -22,7 +22,7 @@ from bench.measure.processors import kept_free, pin, processors_of
 from bench.peers.names import LIBRARIES
 from bench.peers.own_import import libraries
 from bench.planning.jobs import limit_s
-from bench.progress import tell
+from bench.progress import speaking, tell
 from bench.running.child import SERVER_DIED, STOP_GRACE_S, died, serve
 from bench.running.executors import Batch
 from bench.running.interleave import processor_s, take_turns
@@ -116,7 +116,7 @@ class Executor:
         try:
             with contextlib.suppress(BrokenPipeError):  # the worker died; `_wait` reports how
                 worker.connection.send((to_json(job), time.monotonic()))
-            outcome = _wait(worker.process, worker.connection, limit_s(job))
+            outcome = _wait(worker, job, limit_s(job))
             assert outcome is not None
         except BaseException:
             worker.process.kill()
@@ -207,7 +207,7 @@ class _Member:
     def _await_answer(self) -> None:
         assert self._worker is not None
         start = time.monotonic()
-        self.outcome = _wait(self._worker.process, self._worker.connection, max(0.0, self._left_s), limit_s(self.job))
+        self.outcome = _wait(self._worker, self.job, max(0.0, self._left_s))
         self._left_s -= time.monotonic() - start
         if self.outcome is not None and self.outcome.status != MEASURED:  # leftover work and memory would disturb the other members
             self._worker.process.kill()
@@ -226,25 +226,25 @@ def shared_process(job: Job) -> Unit | None:
     return (job.cell.cell_id, repeat == "round", job.repeat)
 
 
-def _wait(process: Any, receive: Connection, limit: float, whole_limit: float | None = None) -> Outcome | None:
-    """Wait for the worker's answer and pass on its progress messages.
+def _wait(worker: _Worker, job: Job, left_s: float) -> Outcome | None:
+    """Wait for a worker's answer and pass on the progress messages of its job.
 
     Returns an outcome, or None from a member of a timing group that completed its turn.
-    `limit`: seconds to wait.
-    `whole_limit`: the job's whole limit, named in the reason, if `limit` is only its remainder.
+    `left_s`: seconds to wait, what is left of the job's limit.
     """
-    deadline = time.monotonic() + limit
+    deadline = time.monotonic() + left_s
     try:
-        while receive.poll(max(0.0, deadline - time.monotonic())):
-            message = receive.recv()
+        while worker.connection.poll(max(0.0, deadline - time.monotonic())):
+            message = worker.connection.recv()
             if isinstance(message, str):
-                tell(message)
+                with speaking(job):
+                    tell(message)
                 continue
             return None if message is None else _outcome_of(message)
     except (EOFError, OSError):  # the process ended before or during its answer
-        process.join(STOP_GRACE_S)
-        return died(process.exitcode)
-    return Outcome(status="timed_out", reason=f"longer than the limit of {whole_limit or limit:g} s")
+        worker.process.join(STOP_GRACE_S)
+        return died(worker.process.exitcode)
+    return Outcome(status="timed_out", reason=f"longer than the limit of {limit_s(job):g} s")
 
 
 def _outcome_of(message: Any) -> Outcome:

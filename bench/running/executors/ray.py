@@ -23,6 +23,7 @@ from typing import Any, Self
 
 from bench.measure.environment import code_facts
 from bench.needs import needs_quiet
+from bench.progress import speaking
 from bench.running.executors import SLOTS_VARIABLE, Batch
 from bench.running.executors._cluster import (
     CONNECT_LIMIT_S,
@@ -212,7 +213,8 @@ class _Pool:
                 self._admit(reference)
                 continue
             slot, batch = self.working.pop(reference)
-            outcomes = outcomes_of(reference)
+            with speaking(batch[0]):
+                outcomes = outcomes_of(reference)
             if outcomes is not None:
                 self.free.append(slot)
             else:  # request a replacement; it cannot start if the node is gone too

@@ -30,6 +30,8 @@ ITEMS_OPTION = Option("items", 0)
 SUBSET_SEED = 0
 """Makes subsets reproducible; every larger subset contains the smaller ones."""
 WHITE = 255
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+"""Copied from torchvision.datasets.folder, because importing that would import torch."""
 TORCHVISION_ADVICE = "You can use download=True to download it"
 
 
@@ -133,7 +135,7 @@ def read_image(path: Path, of: str = "") -> Image:
     is white.
     """
     import numpy as np
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         with Image.open(path) as stored:
@@ -142,6 +144,8 @@ def read_image(path: Path, of: str = "") -> Image:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         hints: dict[type[BaseException], str] = {FileNotFoundError: "name a file that is there", IsADirectoryError: "name the images in it"}
         hint = hints.get(type(error), f"remove it, or replace it with {'a smaller' if 'exceeds limit' in reason else 'an intact'} copy")
+        if isinstance(error, UnidentifiedImageError) and not path.name.lower().endswith(EXTENSIONS):
+            hint = f"name an image, a file such as {', '.join(EXTENSIONS)}"
         raise RequestError(f"{of}{path} cannot be read as an image: {reason}", hint) from error
     if image.mode in ("I", "F"):
         pixels = "floats" if image.mode == "F" else "32-bit numbers"

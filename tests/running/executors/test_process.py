@@ -18,10 +18,10 @@ import pytest
 
 from bench import fork_server
 from bench.fork_server import PRELOAD
-from bench.progress import listening
+from bench.progress import listening, speaker, tell
 from bench.running.child import compile_cache, died, require_prepared_server
-from bench.running.executors import run_batch
-from bench.running.executors.process import Executor, _wait
+from bench.running.executors import inline, run_batch
+from bench.running.executors.process import Executor, _wait, _Worker
 from bench.spec import Job, Outcome, Recipe, Settings
 from bench.tasks import DATA_VARIABLE
 from models.layers.shape import Interface
@@ -119,13 +119,32 @@ def training_job(num_epochs: int, task: str, patch_dim: int) -> Job:
 def test_what_a_job_tells_is_heard_in_the_parent_before_its_outcome(executor: Executor) -> None:
     """Lines and outcome share one pipe: a child that tells in between is no outcome, and its outcome no line."""
     told: list[str] = []
-    with listening(told.append):
-        outcome = executor.run(training_job(40, "digits", 64))
+    found = training_job(40, "digits", 64)
+
+    def hear(text: str) -> None:
+        told.append(text)
+        assert speaker() == found
+
+    with listening(hear):
+        outcome = executor.run(found)
     assert outcome.status == "measured", outcome.reason
     assert told
     assert all(line.startswith("epoch ") for line in told)
     assert outcome.values["num_epochs"] == 40
     assert executor.run(training_job(1, "digits", 64)).status == "measured"  # though nobody listens
+
+
+def test_what_a_job_in_this_process_tells_is_of_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tell_epoch(_: Job) -> Outcome:
+        tell("epoch 1 of 2")
+        return Outcome(status="measured")
+
+    monkeypatch.setattr(inline, "run_job", tell_epoch)
+    monkeypatch.setattr(inline, "prepare", lambda _: {})
+    trainings, heard = tuple(training_job(epochs, "digits", 64) for epochs in (1, 2)), list[Job | None]()
+    with listening(lambda _: heard.append(speaker())):
+        run_batch(inline.Executor(), trainings)
+    assert heard == list(trainings)
 
 
 def test_data_named_after_the_server_began_are_found(executor: Executor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -149,9 +168,23 @@ def test_a_worker_that_dies_while_it_answers_is_accounted_for() -> None:
     process = context.Process(target=_tear, args=(send,))
     process.start()
     send.close()
-    outcome = _wait(process, receive, 30.0)
+    outcome = _wait(_Worker(unit=None, process=process, connection=receive), job("params"), 30.0)
     assert outcome is not None
     assert (outcome.status, "SIGKILL" in outcome.reason) == ("killed", True)
+
+
+def test_what_a_member_tells_in_its_turn_is_of_its_job_and_what_ran_out_is_its_whole_limit() -> None:
+    receive, send = multiprocessing.Pipe(duplex=False)
+    worker, found = _Worker(unit=None, process=None, connection=receive), training_job(1, "digits", 64)
+    heard: list[tuple[str, Job | None]] = []
+    send.send("epoch 1 of 2")
+    send.send(None)
+    with listening(lambda text: heard.append((text, speaker()))):
+        assert _wait(worker, found, 30.0) is None
+    assert heard == [("epoch 1 of 2", found)]
+    outcome = _wait(worker, found, 0.0)
+    assert outcome is not None
+    assert (outcome.status, outcome.reason) == ("timed_out", f"longer than the limit of {found.settings.train_limit_s:g} s")
 
 
 class Refused:
