@@ -48,6 +48,8 @@ def test_a_run_without_a_question_has_one_made_from_its_request(make_data: MakeD
     memory = {"models": ("gmlp", "vit"), "metrics": ("params", "memory")}
     assert question_of(make_data(**memory).plan) == "How does the memory of gMLP and ViT grow with n?"
     assert question_of(make_data(models=("gmlp",), lengths=(17,)).plan) == "What is the cost of gMLP?"
+    trained = make_data(models=("gmlp",), lengths=(17,), metrics=("params", "flops", "accuracy"))
+    assert question_of(trained.plan) == "How accurate is gMLP?"
     assert question_of(make_data(models=()).plan) == "test"
 
 

@@ -50,6 +50,8 @@ def question_of(plan: Plan) -> str:
         return plan.name
     named = [*models[:MAX_MODELS], *([f"{len(models) - MAX_MODELS} more"] if len(models) > MAX_MODELS else [])]
     best = [word for metric, word in (("latency", "fastest"), ("accuracy", "most accurate")) if metric in plan.metrics]
+    if len(models) == 1 and best == ["most accurate"]:
+        return f"How accurate is {named[0]}?"
     if len(models) == 1 or not best:
         several = len({planned.cell.model.shape.seq_len for planned in plan.cells}) > 1
         subject = "memory" if set(plan.metrics) == {"params", "memory"} else "cost"
