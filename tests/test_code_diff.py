@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -21,11 +22,11 @@ from bench.planning.jobs import jobs
 from bench.reading.store import RunRecords, read_run
 from bench.reading.table import rows_of
 from bench.running.revisions import Revision
-from bench.spec import Plan
+from bench.spec import Outcome, Plan
 from tests.processes import processes_of, started
 from tests.running.test_revisions import commit, git
 from tests.running.waiting import comes_true
-from tests.specimens import copy_of_the_program
+from tests.specimens import copy_of_the_program, run_bench
 
 VIT = "--models vit --seq 17 --width 16 --depth 1 --batch 1 --quick".split()
 REQUEST = ("--models", "gmlp", *VIT[2:])
@@ -38,6 +39,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     """What would be measured; every name is a revision."""
     monkeypatch.setattr(code_diff, "find_revision", lambda name, *_, **__: Revision(name=name, commit=name.ljust(40, "a")))
     monkeypatch.setattr(code_diff, "checked_out", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr(code_diff, "run_alone", lambda *_: Outcome(status="measured"))
     return stops(monkeypatch)
 
 
@@ -150,6 +152,7 @@ def test_a_users_file_is_taken_as_it_is_in_each_revision_of_its_repository(
     mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = stops(monkeypatch)
+    (mine / "mine.py").write_text(MINE.replace("nn.Linear(width,", "nn.ReLU(), nn.Linear(width,"))
     assert answered(capsys, "--code", "base", ".", "--", "--models", "mine.py:Net", *VIT[2:])[0] == 130
     first, second = (planned.cell for planned in found[0].cells)
     assert first.model.digest != second.model.digest
@@ -164,6 +167,10 @@ def test_a_users_file_is_taken_as_it_is_in_each_revision_of_its_repository(
         (("base", ".", "--", "--models", "mine.py:Net,vit"), "leave vit out"),
         (("old", ".", "--", "--models", "mine.py:Net"), "revision old has no mine.py"),
         (("base", ".", "--", "--models", "mine.py:Net", "--params", "100k"), "have other sizes"),
+        (
+            ("base", ".", "--", "--models", "mine.py:Net", "--width", "16"),
+            "error: mine.py:Net at n=17 has 3,258 parameters at base and 3,530 at .\n",
+        ),
         (("base", ".", "--", "--models", "mine.py:Nett", "--width", "16"), "at base: "),
     ],
 )
@@ -240,6 +247,24 @@ def test_a_planted_slowness_is_found_in_dirty_code_and_the_run_is_one_that_other
     rows = rows_of(read_run(next(compared.folder.glob("results/*_cpu_code-*-*"))))
     assert rows["ratio"].dropna().tolist() == [pytest.approx(cell["ratio"]["estimate"])]
     assert list(compared.folder.glob("reports/*/report.md"))
+
+
+@pytest.mark.slow
+def test_a_revision_whose_models_have_another_size_is_refused(compared: Compared) -> None:
+    program = compared.repository
+    with (program / "models" / "gmlp.py").open("a") as file:
+        for name in ("build", "cost"):
+            file.write(f"\n\n_{name} = {name}\n\n\ndef {name}(config):\n    return _{name}(_deeper(config))\n")
+        file.write(
+            "\n\ndef _deeper(config):\n    import dataclasses\n\n"
+            "    return dataclasses.replace(config, shape=dataclasses.replace(config.shape, depth=2))\n"
+        )
+    commit(program, "deeper")
+    git(program, "tag", "deeper")
+    ran = run_bench(program, compared.folder, "diff", "--code", "base", "deeper", "--", *REQUEST)
+    assert ran.returncode == 2, ran.stderr
+    assert re.match(r"error: gmlp at n=17 has ([\d,]+) parameters at base and (?!\1)[\d,]+ at deeper\n", ran.stderr)
+    assert not list(compared.folder.iterdir())
 
 
 @pytest.mark.slow

@@ -204,6 +204,12 @@ SPECIMENS: dict[str, tuple[str, str, str, str]] = {
         WRONG,
         "none",
     ),
+    "a misspelt column": (
+        "metrics",
+        METRIC.replace('("weight_norm",)', '("weigth_norm",)'),
+        WRONG,
+        "the column weigth_norm stays empty, but measure gives weight_norm",
+    ),
     "a text among numbers": ("metrics", METRIC.replace("sum(squares) ** 0.5", "'large'"), WRONG, "the column weight_norm holds 'large'"),
     "a measurement that fails": ("metrics", METRIC.replace("sum(squares) ** 0.5", "1 / 0"), WRONG, "is failed: ZeroDivisionError"),
     "splits that share items": (
@@ -213,6 +219,12 @@ SPECIMENS: dict[str, tuple[str, str, str, str]] = {
         "items of the test are also trained on",
     ),
     "data that differ": ("tasks", TASK.replace("manual_seed(seed)", "seed() and None"), WRONG, "global random generator"),
+    "a chance that no guess has": (
+        "tasks",
+        TASK.replace("chance=1 / NUM_IDS", "chance=0.9"),
+        WRONG,
+        "chance is 0.9, but guesses of 4 classes",
+    ),
     "a task of another name": ("tasks", example("first_token"), WRONG, "info names the task first_token"),
     "a task of one's own data": ("tasks", f'{TASK}\nARGUMENT = "FILE"\n', UNCHECKED, "x:FILE"),
     "an ablation that cites nothing": (
@@ -259,6 +271,12 @@ def test_a_package_without_plugins_is_refused(site: Path) -> None:
     install(site, "far-off", {"x": MIXER}, {"mixers": {"x": "x"}})
     with pytest.raises(RequestError, match="'faroff'; allowed: far-off"):
         check_package("faroff")
+
+
+def test_without_any_package_that_is_said(site: Path) -> None:  # noqa: ARG001
+    with pytest.raises(RequestError, match="'faroff' declares no plugins, nor does any other installed package") as refused:
+        check_package("faroff")
+    assert "CONTRIBUTING" not in refused.value.hint
 
 
 def test_what_is_left_out_is_wrong(site: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,8 +23,10 @@ from bench.commands.run import Stopped, carry_out
 from bench.intervals import LEVEL, Interval
 from bench.peers.names import FILE_ENTRY
 from bench.planning.fields import texts_of
+from bench.planning.jobs import jobs
 from bench.questions import Question
 from bench.reading.timings import ratio_of
+from bench.running.revision_member import run_alone
 from bench.running.revisions import OWN_FOLDER, PACKAGES, PROTOCOL, Revision, checked_out, find_revision, repository_of, tree_of
 from bench.spec import LATENCY, Part, Plan, PlannedArm, PlannedCell, RequestError
 
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
     from bench.report.document import Document
     from bench.report.tables import Table
 
+PARAMS = "params"
+"""The metric that counts parameters, and its column."""
 USAGE = "bench diff --code REV_A REV_B -- --models gmlp --seq 257"
 
 
@@ -87,6 +92,7 @@ def diff_code(words: Sequence[str], run_command: Any, options: Options) -> None:
         with checked_out([first, second], repository, packages=packages):
             asked = [_plan_at(revision, texts, repository) for revision in (first, second)] if files else [_plan_of(texts)] * 2
             plan = plan_of_revisions(asked, first, second, command)
+            _require_equal_params(plan, asked[0].cells, first, second)
             measured = carry_out(plan, Options(out=options.out), JobProgress, console.say)
     except Stopped as stopped:
         console.say(f"stopped; the same command goes on in {stopped.folder}")
@@ -146,6 +152,30 @@ def _pairs(plan: Plan, other: Plan, first: Revision, second: Revision) -> list[t
         hint = f"hold them: `width={plan.cells[0].cell.model.shape.width}` in place of `params`"
         raise RequestError(f"{first.name} ({sizes[0]}) and {second.name} ({sizes[1]}) have other sizes{reason}", hint)
     return list(zip(plan.cells, other.cells, strict=True))
+
+
+def _require_equal_params(plan: Plan, asked: Sequence[PlannedCell], first: Revision, second: Revision) -> None:
+    """Raise RequestError unless each configuration has as many parameters at both revisions as it was planned with.
+
+    `asked`: the configurations, in the order of the plan's parts. A user's model was planned at each revision. A revision of the program counts its
+    own models; what it cannot build is left to the measurement, which says why.
+    """
+    planned = {found.cell.cell_id: found.sizing.params for found in plan.cells}
+    with tempfile.TemporaryDirectory() as compiled:
+        own = [job for job in jobs(replace(plan, metrics=(PARAMS,))) if job.cell.workload.code]
+        counted = {job.cell.cell_id: run_alone(job, Path(compiled)).values.get(PARAMS) for job in own}
+    for cell, part in zip(asked, plan.parts, strict=True):
+        sizes = [
+            (f"at {revision.name}", counted.get(each, planned[each])) for revision, each in zip((first, second), part.cells, strict=True)
+        ]
+        sizes.append(("in this program", cell.sizing.params))
+        (place, params), *others = [size for size in sizes if size[1] is not None]
+        if differing := [size for size in others if size[1] != params]:
+            other, its = differing[0]
+            model = f"{cell.cell.model.name} at n={cell.cell.model.shape.seq_len}"
+            raise RequestError(
+                f"{model} has {params:,} parameters {place} and {its:,} {other}", "compare revisions between which its size stays the same"
+            )
 
 
 def _users_files(models: str) -> list[Path]:

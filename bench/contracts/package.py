@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
 import os
 import re
@@ -31,6 +32,8 @@ SMALL = {"models": "vit", "seq": "17", "width": "16", "heads": "2", "depth": "1"
 """The configuration on which metrics, engines and executors are tried, in words of the command line."""
 TOLERANCE = 1e-3
 """Largest difference of an engine's answers from those of the plain model, as a share of the largest answer."""
+MISSPELT = 0.8
+"""Likeness, by difflib, from which a column that stays empty is another spelling of a value that is measured."""
 LIGHT_KINDS = ("metrics", "tasks", "ablations")
 """Kinds whose modules import no torch at their top level."""
 PROBE = """
@@ -66,8 +69,12 @@ def check_package(package: str) -> list[Finding]:
         raise RequestError("the contracts are assertions, which Python leaves out here", "start Python without -O")
     declared = plugins.packages()
     known = next((name for name in declared if _normalised(name) == _normalised(package)), None)
+    if known is None and not declared:
+        raise RequestError(
+            f"{package!r} declares no plugins, nor does any other installed package", "install the package whose plugins to check"
+        )
     if known is None:
-        raise catalog.unknown("package with plugins", package, tuple(sorted(declared)) or ("none is installed",), "CONTRIBUTING.md")
+        raise catalog.unknown("package with plugins", package, tuple(sorted(declared)), "bench list")
     found = [
         Finding(
             kind=kind, name="", answer=WRONG, reason=f"unknown group {plugins.GROUP}{kind}", advice=f"allowed: {', '.join(catalog.FOLDERS)}"
@@ -175,6 +182,11 @@ def check_metric(name: str) -> None:
     for column, value in numbers.items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         assert value is None or is_number, f"the column {column} holds {value!r}: a number, None, or an entry of NOT_NUMBERS"
+    values = record.outcome.values
+    unclaimed = [key for key, value in values.items() if key not in columns and value is not None]
+    for column in (column for column in columns if column not in values and row.get(column) is None):
+        near = difflib.get_close_matches(column, unclaimed, n=1, cutoff=MISSPELT)
+        assert not near, f"the column {column} stays empty, but measure gives {near[0]}" if near else ""
     if all(value is None for value in row.values()):
         raise UncheckedError(f"a {SMALL['models']} on a CPU fills no column")
 

@@ -6,6 +6,7 @@ Each check raises AssertionError; tests/contracts/test_broken_tasks.py shows tha
 from __future__ import annotations
 
 import functools
+import math
 import pickle
 import random
 from collections.abc import Callable
@@ -23,6 +24,8 @@ from models.layers.shape import NO_POOL, POOLS, num_data_tokens
 
 MIDDLE = 64
 """Data tokens at which splits are looked at most closely."""
+ROUNDED = 0.01
+"""How much less than a uniform guess a chance may be, as a share: 0.33 for 1 / 3."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +112,28 @@ def check_targets(info: TaskInfo, split: Split) -> None:
         told = (targets.dtype, info.num_classes, info.answers)
         assert told == (torch.float32, 1, TOKEN_VALUE), f"values are float32 with num_classes 1 and answers {TOKEN_VALUE}, not {told}"
         assert targets[asked].isfinite().all(), "targets are not finite"
+
+
+def check_chance(info: TaskInfo, splits: Splits) -> None:
+    """The score of guessing is an accuracy between that of a uniform guess and that of the most frequent class, as far as the items show it.
+
+    The mean in place of values scores 0. A score of another name is the task's own.
+    """
+    if info.answers == TOKEN_VALUE:
+        assert info.chance == 0, f"chance is {info.chance:g}, but the mean of the values scores 0"
+        return
+    if info.score_name:
+        return
+    low, high = 1 / info.num_classes, max(most_frequent(info, split) for split in parts_of(splits))
+    is_near = (1 - ROUNDED) * low <= info.chance <= high
+    assert is_near, f"chance is {info.chance:g}, but guesses of {info.num_classes} classes score {low:.3g} to {high:.3g}"
+
+
+def most_frequent(info: TaskInfo, split: Split) -> float:
+    """The share of the most frequent class among the answers asked for, with three standard errors: items are few, and may be drawn."""
+    asked = split.targets if info.answers == CLASS else split.targets[asked_tokens(info, split)]
+    share = float(asked.unique(return_counts=True)[1].max()) / asked.numel()
+    return share + 3 * math.sqrt(share * (1 - share) / asked.numel())
 
 
 def asked_tokens(info: TaskInfo, split: Split) -> Tensor:
@@ -224,6 +249,7 @@ def check_facts(subject: Subject) -> None:
         check_inputs(subject.info, split)
         check_targets(subject.info, split)
         check_lengths(subject.info, split)
+    check_chance(subject.info, subject.splits)
 
 
 def check_all(subject: Subject) -> None:

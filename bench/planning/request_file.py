@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -50,7 +51,9 @@ def _require_places(path: Path, values: Mapping[str, Any]) -> None:
     if empty := [key for key, value in values.items() if value == []]:
         raise RequestError(f"{path}: {empty[0]} is an empty list", "give it an entry, or leave it out")
     if tables := [key for key, value in values.items() if isinstance(value, dict) and key != RECIPE]:
-        raise RequestError(f"{path}: {tables[0]} is a table; only {RECIPE} may be one", "write the rest above it: seq = [17, 65]")
+        is_near = difflib.get_close_matches(tables[0], [RECIPE])
+        hint = f"did you mean [{RECIPE}]?" if is_near else "write the rest above it: seq = [17, 65]"
+        raise RequestError(f"{path}: {tables[0]} is a table; only {RECIPE} may be one", hint)
     recipe = values.get(RECIPE)
     fields = set(flags_of(Request)) - {option.name for option in OPTIONS}
     if isinstance(recipe, dict) and (strays := [key for key in recipe if key.replace("-", "_") in fields]):

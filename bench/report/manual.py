@@ -18,6 +18,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup
 
+from bench.report.drawing import require_drawing
 from bench.spec import RequestError
 
 REPOSITORY = packaged if (packaged := Path(__file__).parents[1] / "manual").is_dir() else Path(__file__).parents[2]
@@ -29,6 +30,9 @@ PLACES = {"docs/index.html": "Manual", README_PAGE: "Readme"}
 RESULTS_PAGE = "results/README.md"
 DOCS, REPORTS = "docs/", "reports/"
 """Folders whose files the site holds as far as pages show them or link to them."""
+SVG = ".svg"
+REPORT_FILES = (".png", ".jpg", ".json", ".csv")
+"""What else a report may show or link to, which no browser runs."""
 ENTRY = re.compile(r"^\| (?P<depth>· )?\[(?P<title>[^\]]+)\]\((?P<target>[^)]+)\)", re.MULTILINE)
 """A row of the manual's table of pages."""
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
@@ -102,8 +106,9 @@ def read(repository: Path, home: Path, runs: Mapping[str, str], reports: Mapping
     `runs`: the address in the site of every run, which links to its folder lead to.
     `reports`: the folders of the reports that are pages, by name.
 
-    A link to what the site does not hold becomes plain text, such as one into tests/, and so does a picture. Raises RequestError for a link to a
-    missing page or file of docs/, or to a missing heading of any page.
+    A link to what the site does not hold becomes plain text, such as one into tests/, and so does a picture. Of reports, which others may have
+    written, it holds pictures and data. Raises RequestError for a link to a missing page or file of docs/, or to a missing heading of any page, and
+    for a report's picture that could run code.
     """
     folders = {DOCS: repository / DOCS, **{f"{REPORTS}{name}/": folder for name, folder in reports.items()}}
     below = {f"{at}{path.relative_to(folder).as_posix()}": path for at, folder in folders.items() for path in sorted(folder.rglob("*.md"))}
@@ -124,13 +129,16 @@ def read(repository: Path, home: Path, runs: Mapping[str, str], reports: Mapping
             is_dead = not found and place.startswith(DOCS) and not path.exists()
             if is_dead or (anchor and place in pages and anchor not in pages[place].anchors):
                 raise RequestError(f"{source} links to {unquote(link)}, which is not there", "correct the link")
-            if not found and place.startswith((DOCS, REPORTS)) and path.is_file() and path.suffix != ".md":
+            if not found and _is_held(place, path):
                 found, files[place] = place, path
             if found:
                 end = f"#{anchor}" if place in pages and anchor else ""
                 token.attrs[key] = posixpath.relpath(found, posixpath.dirname(source) or ".") + end
             elif token.type == "image":
                 token.type = "text"
+    for place, path in files.items():
+        if place.startswith(REPORTS) and path.suffix == SVG:
+            require_drawing(path, place)
     rows = ENTRY.finditer((repository / HOME).read_text(encoding="utf-8"))
     entries = {HOME: "all pages"} | {_place(row["target"], HOME)[0]: f"{row['depth'] or ''}{row['title']}" for row in rows}
     return Manual(
@@ -138,6 +146,12 @@ def read(repository: Path, home: Path, runs: Mapping[str, str], reports: Mapping
         files=files,
         entries={address(source): title for source, title in entries.items()},
     )
+
+
+def _is_held(place: str, path: Path) -> bool:
+    """Return whether the site holds a file that is no page."""
+    is_there = path.is_file() and path.suffix != ".md"
+    return is_there and (place.startswith(DOCS) or (place.startswith(REPORTS) and path.suffix in (SVG, *REPORT_FILES)))
 
 
 def address(source: str) -> str:

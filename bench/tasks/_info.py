@@ -123,7 +123,7 @@ class TaskInfo:
 
     `answers`: CLASS, TOKEN_CLASS or TOKEN_VALUE.
     `num_classes`: number of outputs; 1 for a value.
-    `chance`: score of guessing.
+    `chance`: score of guessing: of a uniform guess, or of the most frequent class; 0 for values, which is what their mean scores.
     `num_validation`: 0 if validation items are drawn from the training split.
     `score_name`: name of the score if it is not an accuracy.
     `solved_at`: the accuracy from which a training has solved the task; None where trainings do not split into solving it and not.

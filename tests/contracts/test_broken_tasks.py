@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.contracts.tasks import Subject, check_all, check_refusals, check_same_bits, subject_of
+from bench.contracts.tasks import Subject, check_all, check_chance, check_refusals, check_same_bits, subject_of
 from bench.tasks import IGNORED, Splits
 from bench.tasks._info import CLASS, Images, info_of
 from tests.contracts.made_data import FEW
@@ -55,11 +55,32 @@ def test_the_contract_catches_broken_data(fault: str) -> None:
 
 @pytest.mark.parametrize(
     ("task", "wrong"),
-    [(IMAGES, {"num_train": 41}), (IMAGES, {"reads": Images(channels=2, height=32, width=32)}), (CLASSES, {"answers": CLASS})],
+    [
+        (IMAGES, {"num_train": 41}),
+        (IMAGES, {"reads": Images(channels=2, height=32, width=32)}),
+        (CLASSES, {"answers": CLASS}),
+        (IMAGES, {"chance": 0.2}),
+        (IMAGES, {"chance": 0.05}),
+        (CLASSES, {"chance": 0.5}),
+        (VALUES, {"chance": 0.1}),
+    ],
 )
 def test_the_contract_catches_wrong_facts(task: str, wrong: dict[str, Any]) -> None:
     with pytest.raises(AssertionError):
         check_all(dataclasses.replace(subject_of(task), info=dataclasses.replace(info_of(task), **wrong)))
+
+
+def test_the_most_frequent_class_may_be_the_guess() -> None:
+    """As in a test of which three in four items are of one class."""
+    sound = subject_of(IMAGES)
+    targets = sound.splits.test.targets
+    mostly = torch.where(torch.arange(len(targets)) % 4 > 0, targets[0], targets)
+    subject = dataclasses.replace(
+        sound, info=dataclasses.replace(sound.info, chance=0.75), load=lambda _: with_test(sound.splits, targets=mostly)
+    )
+    check_chance(subject.info, subject.splits)
+    with pytest.raises(AssertionError, match=r"chance is 0.75, but guesses of 10 classes score 0.1 to 0.1"):
+        check_chance(subject.info, sound.splits)
 
 
 def test_the_contract_catches_data_drawn_from_the_global_generator() -> None:

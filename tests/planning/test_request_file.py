@@ -133,6 +133,7 @@ WRONG: dict[str, tuple[bytes, str, str]] = {
     "unknown key": (b"sequence = 17", "mine.toml: there is no sequence", "did you mean seq?"),
     "key of how it runs": (b"dry-run = true", "mine.toml: dry-run says how to run, not what to measure", "type it: --dry-run"),
     "a table around all": (b"[run]\nseq = 17", "mine.toml: run is a table; only recipe may be one", "write the rest above it"),
+    "a misspelt table": (b"[recepie]\nepochs = 3", "mine.toml: recepie is a table; only recipe may be one", "did you mean [recipe]?"),
     "a field below the recipe": (b"[recipe]\nepochs = 3\nseq = 17", "mine.toml: seq stands in [recipe]", "write it above [recipe]"),
     "value out of bounds": (
         b"depth = 0",

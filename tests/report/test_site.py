@@ -28,6 +28,9 @@ from tests.planted_runs import planned, stored
 from tests.planted_site import METRICS, NEW, OLD, OTHER, build, dead_links, plant, plant_pages
 
 Runs = list[tuple[Entry, Study]]
+DRAWING = (
+    '<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"><path d="M 0 0"/>{}</svg>'
+)
 
 
 @pytest.fixture(scope="module")
@@ -169,6 +172,52 @@ def test_a_dead_link_of_the_manual_is_refused_and_the_old_site_stays(tmp_path: P
 
 
 @pytest.mark.usefixtures("known")
+@pytest.mark.parametrize(
+    ("picture", "told"),
+    [
+        (DRAWING.format("<script>steal()</script>"), "holds the element script"),
+        (DRAWING.format('<script xmlns="http://www.w3.org/1999/xhtml">steal()</script>'), "holds the element script"),
+        (DRAWING.format("<foreignObject/>"), "holds the element foreignObject"),
+        (DRAWING.format('<g onclick="steal()"/>'), "holds the event handler onclick"),
+        (DRAWING.format('<use xlink:href="javascript:steal()"/>'), "holds a reference to javascript:steal"),
+        (DRAWING.format('<a href="https://example.org"/>'), "holds the element a"),
+        (DRAWING.format("<set/>"), "holds the element set"),
+        (f"<?xml-stylesheet href='x.xsl'?>{DRAWING.format('').partition('?>')[2]}", "holds the processing instruction xml-stylesheet"),
+        (
+            f"<!DOCTYPE svg [<!ATTLIST path onload CDATA 'steal()'>]>{DRAWING.format('').partition('?>')[2]}",
+            "holds the event handler onload",
+        ),
+        ("<svg", "is no SVG file"),
+    ],
+)
+def test_a_picture_of_a_report_that_could_run_code_is_refused(picture: str, told: str, tmp_path: Path) -> None:
+    repository = plant_pages(tmp_path)
+    (repository / "reports" / NEW / "report.md").write_text("# New\n\n![figure](figures/drawn.svg)\n")
+    (repository / "reports" / NEW / "figures" / "drawn.svg").write_text(picture)
+    with pytest.raises(RequestError, match=told) as caught:
+        build(repository)
+    assert f"reports/{NEW}/figures/drawn.svg" in caught.value.message
+    assert not (repository / "site").exists()
+
+
+@pytest.mark.usefixtures("known")
+def test_of_a_report_the_site_holds_pictures_and_data_only(tmp_path: Path) -> None:
+    repository = plant_pages(tmp_path)
+    report = repository / "reports" / NEW
+    (report / "report.md").write_text("# New\n\n![figure](figures/drawn.svg)\n\n[data](data.json), [page](page.html)\n")
+    (report / "figures" / "drawn.svg").write_text(DRAWING.format('<image xlink:href="data:image/png;base64,"/><use href="#a"/>'))
+    for name in ("data.json", "page.html"):
+        (report / name).write_text("<script>steal()</script>")
+    built = build(repository) / "reports" / NEW
+    assert {path.relative_to(built).as_posix() for path in built.rglob("*") if path.is_file()} == {
+        "report.html",
+        "data.json",
+        "figures/drawn.svg",
+    }
+    assert "<a>page</a>" in (built / "report.html").read_text()
+
+
+@pytest.mark.usefixtures("known")
 def test_only_a_site_is_replaced_and_dot_files_stay(tmp_path: Path) -> None:
     site = tmp_path / "site"
     site.mkdir()
@@ -220,7 +269,7 @@ def test_an_installed_manual_stands_beside_the_users_runs_and_reports(tmp_path: 
         (packaged / name).rename(tmp_path / name)
     (packaged / "docs" / "part.md").write_text("# Part\n\n![drawn](../reports/theirs/figures/x.svg) [test](../tests/test_x.py)\n")
     (mine / "reports" / OTHER / "figures").mkdir(parents=True)
-    (mine / "reports" / OTHER / "figures" / "mine.svg").write_text("")
+    (mine / "reports" / OTHER / "figures" / "mine.svg").write_text(DRAWING.format(""))
     (mine / "reports" / OTHER / "report.md").write_text(f"# Other\n\n![](figures/mine.svg) [facts](../../results/{OTHER}/)\n")
     site = write_site(mine / "results", mine / "site", packaged).parent
     assert dead_links(site) == []
@@ -242,7 +291,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     page.parent.mkdir()
     page.write_text("# Of bob\n\n![](figures/x.svg)\n\n<script>steal()</script>\n")
     (page.parent / "figures").mkdir()
-    (page.parent / "figures" / "x.svg").write_text("")
+    (page.parent / "figures" / "x.svg").write_text(DRAWING.format(""))
     (folder / "results" / "carol" / NEW / RECORDS).write_text("torn\n")
     return folder
 

@@ -6,6 +6,7 @@ RAY_ADDRESS, or a new one on this machine alone.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -17,10 +18,10 @@ import sys
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from bench.errors import one_line
+from bench.errors import MAX_REASON, one_line
 from bench.measure.hosts import CODE, disagreements
 from bench.progress import tell
 from bench.running.slot import FACTS
@@ -34,6 +35,11 @@ OWN_CLUSTER = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLE
 
 Set before Ray is imported: bind to the loopback interface alone, send no usage reports, run jobs at this process's priority (not 15 below).
 """
+JOINING = {"RAY_gcs_server_port_wait_time_s": "1"}
+"""Environment variables of a process that joins a cluster: a head that refuses it is asked once, not twenty times."""
+QUIET = {"RAY_DEDUP_LOGS_SKIP_REGEX": ".*"}
+"""Environment variables that keep Ray's messages about lost workers off the standard output; the run reports them itself."""
+STDERR = 2
 CONNECT_LIMIT_S = 10.0
 START_LIMIT_S = 120.0
 FIRST_LIMIT_S = 600.0
@@ -41,7 +47,9 @@ FIRST_LIMIT_S = 600.0
 NO_GPU = "NVML finds no GPU that its jobs may use"
 NO_ANSWER = f"no answer within {START_LIMIT_S:g} s (its CPUs may be in use)"
 START_HINT = "start one with: ray start --head --node-ip-address=HOST, and name it with `address=HOST:6379`"
-JOIN_HINT = "set the RAY_AUTH_MODE and RAY_AUTH_TOKEN of the cluster here too, and install its version of Ray"
+TOKEN_HINT = "set the RAY_AUTH_MODE and RAY_AUTH_TOKEN of the cluster here too"
+VERSION_HINT = "install the cluster's versions of Ray and Python here too"
+LOGS_HINT = "see Ray's logs in /tmp/ray/session_latest/logs"
 
 
 class SlotSettings(NamedTuple):
@@ -126,8 +134,8 @@ def ray() -> Any:
 
     Raises RequestError if it is not installed.
     """
-    if os.environ.get("RAY_ADDRESS", OWN) in ("", OWN):
-        os.environ.update(OWN_CLUSTER)
+    os.environ.update(OWN_CLUSTER if os.environ.get("RAY_ADDRESS", OWN) in ("", OWN) else JOINING)
+    os.environ.update(QUIET)
     try:
         import ray
     except ModuleNotFoundError as error:
@@ -147,12 +155,39 @@ def _connect() -> None:
     _require_reachable(address)
     on_termination = signal.getsignal(signal.SIGTERM)
     try:
-        ray().init(address=address, log_to_driver=False, logging_level="ERROR", **own)
+        with _stderr_silent():
+            ray().init(address=address, log_to_driver=False, logging_level="ERROR", **own)
     except Exception as error:  # Ray raises many types of its own
-        raise RequestError(f"cannot join a Ray cluster at {address}: {one_line(error)}", JOIN_HINT) from error
+        raise _not_joined(address, error) from error
     finally:  # Ray replaces the run's handler
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, on_termination)
+
+
+def _not_joined(address: str, error: Exception) -> RequestError:
+    """Return the error of a failed connection, with a hint for its cause."""
+    if address == OWN:
+        return RequestError(f"Ray cannot start a cluster here: {one_line(error)}", LOGS_HINT)
+    told = f"{error} {error.__cause__ or error.__context__}"  # only the cause names a refused token
+    if "AuthenticationError" in told or "authentication token" in told:
+        return RequestError(f"the Ray cluster at {address} refuses this token, or none", TOKEN_HINT)
+    reason = " ".join(str(error).split())[:MAX_REASON]
+    if "Version mismatch" in told:
+        return RequestError(f"cannot join the Ray cluster at {address}: {reason}", VERSION_HINT)
+    return RequestError(f"no Ray cluster answers at {address}: {reason}", START_HINT)
+
+
+@contextlib.contextmanager
+def _stderr_silent() -> Iterator[None]:
+    """Drop what the process writes to its standard error: Ray's compiled part writes there at every failed attempt, at any logging level."""
+    with open(os.devnull, "wb") as nothing:
+        kept = os.dup(STDERR)
+        try:
+            os.dup2(nothing.fileno(), STDERR)
+            yield
+        finally:
+            os.dup2(kept, STDERR)
+            os.close(kept)
 
 
 def head_answers() -> bool:
@@ -264,10 +299,20 @@ def start_slot(node: str, needs: Mapping[str, Any], settings: SlotSettings) -> S
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     variables = {"PYTHONPATH": os.pathsep.join(sys.path), **{name: os.environ[name] for name in (DATA_VARIABLE,) if name in os.environ}}
+    strategy = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+    actor = _worker_class().options(**needs, max_restarts=0, scheduling_strategy=strategy)
+    return Slot(actor.remote([str(settings.threads), settings.device, node[:8]], variables), node, needs, {})
+
+
+@functools.cache
+def _worker_class() -> Any:
+    """Return the class of all actors.
+
+    Ray sends a class to the head of the cluster when its first actor is asked for, and waits for that: a new class would block without a head.
+    """
     # pickle by value, because a node may not have this program at the driver's path
     ray().cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    remote = ray().remote(**needs, max_restarts=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False))(_Worker)
-    return Slot(remote.remote([str(settings.threads), settings.device, node[:8]], variables), node, needs, {})
+    return ray().remote(_Worker)
 
 
 def facts_of(reference: Any) -> dict[str, Any] | None:
@@ -307,7 +352,13 @@ def leave_out(slot: Slot, reason: str) -> None:
     """Warn that a slot is left out, and free its resources."""
     kind = "a GPU of node" if "num_gpus" in slot.needs else "node"
     warnings.warn(f"{kind} {slot.node[:8]} of the Ray cluster is left out: {reason}", stacklevel=2)
-    ray().kill(slot.actor)
+    end_slot(slot)
+
+
+def end_slot(slot: Slot) -> None:
+    """Free the resources of a slot, unless it is gone already."""
+    with contextlib.suppress(Exception):
+        ray().kill(slot.actor)
 
 
 def _largest_group(slots: list[Slot]) -> list[Slot]:

@@ -34,6 +34,7 @@ from bench.running.executors._cluster import (
     SlotSettings,
     SlotSpecs,
     difference,
+    end_slot,
     facts_of,
     head_answers,
     leave_out,
@@ -161,7 +162,7 @@ class _Pool:
 
     `free`: slots waiting for a batch.
     `working`: slots and their batches, by the reference of the pending outcomes.
-    `_joining`: slots being started on new nodes or in place of lost workers, with the time of the request.
+    `_joining`: slots that have yet to answer: on new nodes, in place of lost workers, or beside them, with the time of the request.
     `_failures`: failed starts by node.
     `_queried_s`, `_answered_s`: when the cluster was last asked for its nodes, and when it last answered.
     """
@@ -218,17 +219,24 @@ class _Pool:
             if outcomes is not None:
                 self.free.append(slot)
             else:  # request a replacement; it cannot start if the node is gone too
-                with contextlib.suppress(Exception):
-                    ray().kill(slot.actor)
+                end_slot(slot)
                 self._request_slot(slot.node, slot.needs)
+                self._ask_again(slot.node)
             yield batch, outcomes
         self._start_missing(self._poll_possible_slots())
 
+    def _ask_again(self, node: str) -> None:
+        """Use no free slot of a node before it answers: if the whole node is lost, a batch would be lost on each."""
+        for slot in [slot for slot in self.free if slot.node == node]:
+            self.free.remove(slot)
+            self._joining[slot.actor.facts.remote()] = (slot, time.monotonic())
+
     def _admit(self, reference: Any) -> None:
-        """Use a slot that has started, unless its node differs."""
+        """Use a slot that has answered, unless its node differs."""
         requested, _ = self._joining.pop(reference)
         facts = facts_of(reference)
         if facts is None:
+            end_slot(requested)
             self._failures[requested.node] += 1
             warnings.warn(f"no slot could be started on node {requested.node[:8]} of the Ray cluster", stacklevel=2)
             return

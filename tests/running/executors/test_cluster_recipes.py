@@ -116,11 +116,21 @@ def test_the_recipe_of_two_nodes_works(machine: Machine) -> None:
     assert len(nodes_of(machine.folder)) == NODES
 
 
+def test_another_token_is_refused_in_one_line(machine: Machine) -> None:
+    """Without the lines that Ray writes at every attempt."""
+    first, head, *_, bench, _ = recipe("Several nodes").splitlines()
+    script = [first, head, "export RAY_AUTH_TOKEN='of another test'", f"! {bench} 2> refused"]
+    machine.run("\n".join(script).replace("HOST", machine.host).replace("SECRET", "of this test"))
+    wrong, hint = (machine.folder / "refused").read_text().strip().splitlines()
+    assert wrong == f"error: the Ray cluster at {machine.host}:{machine.port} refuses this token, or none"
+    assert "RAY_AUTH_TOKEN" in hint
+
+
 def test_the_job_script_for_slurm_works(machine: Machine) -> None:
     script = recipe("Under SLURM")
     given = dict(re.findall(r"--([a-z-]+)=(\d+)", " ".join(re.findall(r"^#SBATCH (.*)", script, flags=re.MULTILINE))))
     machine.has("srun", SRUN)
-    machine.has("hostname", f"#!/bin/bash\n[[ $1 == --ip-address ]] && echo {machine.host}\n")
+    machine.has("hostname", f"#!/bin/bash\n[[ $1 == -I ]] && echo '{machine.host} 172.17.0.1 '\n")  # --ip-address may be 127.0.1.1
     machine.run(script, SLURM_NNODES=given["nodes"], SLURM_CPUS_PER_TASK=given["cpus-per-task"], SLURMD_NODENAME="first")
     assert given["ntasks-per-node"] == "1"
     assert len(nodes_of(machine.folder)) == int(given["nodes"]) == NODES

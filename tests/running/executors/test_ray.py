@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -73,10 +74,11 @@ def test_a_run_is_complete_though_a_node_is_lost(cluster: Any, tmp_path: Path) -
     with started(tmp_path, *REQUEST, num_lines=20, variables={"RAY_ADDRESS": cluster.address}) as run:
         assert len(slot_processes()) == 3
         cluster.remove_node(node, allow_graceful=False)
-        _, err = run.communicate(timeout=300)
+        out, err = run.communicate(timeout=300)
     assert run.returncode == 0, err
     assert losses(tmp_path) == 1
     assert "lost" in err
+    assert "raylet" not in out  # Ray's own words about it
     assert comes_true(lambda: slot_processes() == [])
 
 
@@ -99,20 +101,27 @@ def test_a_run_whose_cluster_has_lost_its_head_can_still_be_stopped(tmp_path: Pa
     assert {record.outcome.status for record in after} == {MEASURED}
 
 
-def test_a_run_whose_cluster_has_lost_its_head_ends_and_goes_on_on_another(cluster: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("whole_node", [False, True])
+def test_a_run_whose_cluster_has_lost_its_head_ends_and_goes_on_on_another(whole_node: bool, cluster: Any, tmp_path: Path) -> None:
+    """Of the head alone, or of all that runs on its node."""
     from ray.cluster_utils import Cluster
 
     own: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
         with started(tmp_path, *GRID, "--rounds", "1000", num_lines=5, variables={"RAY_ADDRESS": own.address}) as run:
+            (slot,) = slot_processes()
             own.head_node.kill_gcs_server()
-            _, err = run.communicate(timeout=300)
+            if whole_node:
+                own.head_node.kill_raylet(check_alive=False)
+                os.kill(slot, signal.SIGKILL)
+            out, err = run.communicate(timeout=120)
     finally:
         own.shutdown()
     stored = read_run(tmp_path / "mine").records
     assert run.returncode == 1, err
     assert "the head of the Ray cluster is lost" in err
     assert "Traceback" not in err
+    assert "GCS" not in out + err  # Ray's own words
     (again,) = re.findall(r"bench run (--resume .*) --address HOST:6379", " ".join(err.split()))
     with started(tmp_path, "run", *again.split(), "--address", cluster.address, num_lines=len(stored) + 5) as run:
         run.send_signal(signal.SIGTERM)
@@ -166,6 +175,15 @@ def test_a_wrong_address_is_refused_in_one_line(address: str, words: str, tmp_pa
     assert "ray start --head" in ran.stderr
     assert len(ran.stderr.splitlines()) == 2
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_address_of_another_server_is_refused_in_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        ran = run_bench(ROOT, tmp_path, *REQUEST, "--address", address)
+    assert ran.returncode == 2
+    assert f"no Ray cluster answers at {address}" in ran.stderr
+    assert len(ran.stderr.splitlines()) == 2
 
 
 def test_nodes_with_other_code_are_refused(cluster: Any, tmp_path: Path) -> None:

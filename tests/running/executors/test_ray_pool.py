@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from collections import deque
 from collections.abc import Mapping
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -11,10 +13,12 @@ from typing import Any
 import pytest
 
 from bench.measure.environment import environment_id
+from bench.progress import listening, speaker
 from bench.running.executors import SLOTS_VARIABLE, _cluster
 from bench.running.executors import ray as executor
 from bench.running.executors._cluster import Slot, SlotSettings
-from bench.spec import MUST_AGREE, Outcome, RequestError
+from bench.serialize import to_json
+from bench.spec import MUST_AGREE, Job, Outcome, RequestError
 from tests.made_jobs import small_job
 
 SETTINGS, NEEDS = SlotSettings(1, "cpu"), {"num_cpus": 1}
@@ -116,6 +120,69 @@ def test_a_run_that_has_lost_its_cluster_names_the_command_that_goes_on(monkeypa
     job = dataclasses.replace(small_job("latency"), run_folder="/a b/mine")
     with pytest.raises(ConnectionError, match="bench run --resume '/a b/mine' --on ray --slots 3 --address HOST:6379"):
         next(runner.run_many(iter([(job,)])))
+
+
+def test_what_a_slot_tells_is_of_its_own_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs of several slots run at once, and the messages of each come with its outcomes."""
+    pool = pool_of(Asked({}), monkeypatch)
+    jobs = [small_job("accuracy", repeat=repeat) for repeat in range(2)]
+    pool.working = {str(job.repeat): (Slot(Actor(), "a", NEEDS, FACTS), (job,)) for job in jobs}
+    answer = {"progress": ["epoch 1 of 2"], "outcomes": [to_json(Outcome(status="measured"))]}
+    cluster = SimpleNamespace(
+        wait=lambda references, **_: (list(references), []), get=lambda _: answer, exceptions=SimpleNamespace(RayError=OSError)
+    )
+    monkeypatch.setattr(executor, "ray", lambda: cluster)
+    monkeypatch.setattr(_cluster, "ray", lambda: cluster)
+    heard: list[Job | None] = []
+    with listening(lambda _: heard.append(speaker())):
+        assert [batch for batch, _ in itertools.islice(pool.ended(), 2)] == [(job,) for job in jobs]
+    assert heard == jobs
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Reference:
+    """Of an answer that a node would give."""
+
+    node: str
+
+
+@pytest.mark.filterwarnings("ignore:a worker or node", "ignore:no slot could be started")
+def test_idle_slots_of_a_lost_node_lose_no_job_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slot_on(node: str, *_: Any) -> Slot:
+        method = SimpleNamespace(remote=lambda *_: Reference(node))
+        return Slot(SimpleNamespace(facts=method, run=method), node, NEEDS, FACTS)
+
+    pool = pool_of(Asked({}), monkeypatch)
+    pool.free = deque([*map(slot_on, ["lost"] * executor.MAX_LOSSES), slot_on("a")])
+    monkeypatch.setattr(executor, "start_slot", slot_on)
+    monkeypatch.setattr(executor, "ray", lambda: SimpleNamespace(wait=lambda asked, **_: (asked[:1], asked[1:])))
+    monkeypatch.setattr(executor, "facts_of", lambda asked: None if asked.node == "lost" else FACTS)
+    monkeypatch.setattr(executor, "outcomes_of", lambda asked: None if asked.node == "lost" else [Outcome(status="measured")])
+    runner = executor.Executor()
+    runner._pool = pool
+    assert runner.run(small_job("latency")) == Outcome(status="measured", values={executor.LOST: 1})
+
+
+@pytest.mark.parametrize(
+    ("error", "cause", "hint"),
+    [
+        (
+            "Failed to connect to Ray cluster at here:6379",
+            "ray.exceptions.AuthenticationError: RPC error: InvalidAuthToken",
+            "RAY_AUTH_TOKEN",
+        ),
+        ("Token authentication is enabled but no authentication token was found", "", "RAY_AUTH_TOKEN"),
+        ("Version mismatch: The cluster was started with:\n    Ray: 2.59.0", "", "versions of Ray and Python"),
+        ("Failed to connect to Ray cluster at here:6379", "TimedOut", "ray start --head"),
+    ],
+)
+def test_the_hint_at_a_cluster_that_cannot_be_joined_is_at_its_cause(error: str, cause: str, hint: str) -> None:
+    failed = RuntimeError(error)
+    failed.__cause__ = RuntimeError(cause)
+    told = _cluster._not_joined("here:6379", failed)
+    assert hint in told.hint
+    assert ("RAY_AUTH" in told.hint) == (hint == "RAY_AUTH_TOKEN")
+    assert "\n" not in told.message
 
 
 @pytest.mark.parametrize("per_node", [1, 3])
