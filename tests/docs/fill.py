@@ -117,6 +117,7 @@ HEAD = "2026-11-29_cpu_attention_head"
 ATTENTION, MODES = "2026-11-26_cpu_attention", "2026-11-29_cpu_architecture_mode"
 ESCAPE, ESCAPE_IMAGES, ESCAPE_COST = "2026-11-25_cpu_escape", "2026-11-26_cpu_escape_images", "2026-11-27_cpu_escape_cost"
 CIFAR_4M, CIFAR_51M, TREC = "2026-11-26_cpu_cifar10_4m", "2026-11-26_cpu_cifar10_51m_gmlp", "2026-11-24_cpu_trec"
+CNN = "2026-11-29_cpu_cnn"
 ARTICLE, TOGETHER = "2026-11-29_cpu_article", "2026-11-29_cpu_vision_recipe_together"
 DATA, OPTIMIZER = "2026-11-28_cpu_data_size", "2026-11-28_cpu_optimizer"
 PATCHES, SIZES_OF_IMAGES, SPANS = "2026-11-28_cpu_patch_size", "2026-11-29_cpu_scale", "2026-11-28_cpu_text"
@@ -593,6 +594,8 @@ PLACES: Mapping[str, Fillable] = {
         for n in (17, 65, 257)
     },
     **{f"scale_51m_{name}": place(f"{SIZES_OF_IMAGES}_51m_{name}", "{accuracy:fraction}", model=name) for name in FAMILY_ROWS},
+    **{f"cnn_{name}": place(CNN, "{accuracy:fraction}", model=model) for name, model in (("vit", "vit"), ("resnet", "timm:resnet18"))},
+    "cnn_lead": lead(CNN, "timm:resnet18", "vit"),
     "whole_together": place(TOGETHER, "{accuracy:fraction}", model="vit+head_hidden=1024"),
     "cifar_article": place(ARTICLE, "{accuracy:fraction}", model="gmlp+head_hidden=256+positions=learned+weight_init=uniform"),
     "cifar_gmlp_51m": place(CIFAR_51M, "{accuracy:fraction}", model="gmlp"),

@@ -90,6 +90,11 @@ def difference(points: float, half: float) -> Difference:
         ({FLOPS: (3.1, 1), TIME: (-2.2, 1)}, "gMLP leads by 3.1 points at equal training FLOPs, ViT by 2.2 at equal time"),
         ({FLOPS: (3.1, 1), TIME: (2.2, 9)}, "At equal training FLOPs, gMLP leads ViT by 3.1 points; at equal time, none is significant"),
         ({FLOPS: (3.1, 9), TIME: (-2.2, 1)}, "At equal training time, ViT leads gMLP by 2.2 points; at equal FLOPs, none is significant"),
+        ({EPOCHS: (-9, 1)}, "At equal epochs, ViT leads gMLP by 9.0 points; within all the FLOPs or time of one the other ends no epoch"),
+        (
+            {EPOCHS: (9, 10)},
+            "No lead of gMLP or ViT is significant at equal epochs; within all the FLOPs or time of one the other ends no epoch",
+        ),
         ({EPOCHS: (9, 1), FLOPS: (3.1, 9)}, "No lead of gMLP or ViT is significant at equal training FLOPs or time"),
     ],
 )

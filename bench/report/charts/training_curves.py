@@ -30,6 +30,7 @@ MARGIN, MIN_MARGIN = 0.06, 0.005
 """Room around the values of an axis, in parts of their range; at least so much of a score, which is 1 at most."""
 ZEROS = re.compile(r"(?<=\.\d)0+(?= )")
 """Zeros at the end of `2.50 T`."""
+NO_LEAD = "No lead of {} or {} is significant at equal {}"
 UNITS = {EPOCHS: "epochs", FLOPS: "training FLOPs", TIME: "time (s)"}
 
 
@@ -85,17 +86,22 @@ def limit_text(budget: str, limit: float) -> str:
 def curves_title(pair: CurvePair, measure: str) -> str:
     """State which of two models leads at equal training FLOPs and at equal time, as far as it is shown."""
     names = display_name(pair.first), display_name(pair.second)
-    flops, time = pair.lead(FLOPS), pair.lead(TIME)
+    flops, time, unit = pair.lead(FLOPS), pair.lead(TIME), " points" if measure == "accuracy" else ""
+    if not {FLOPS, TIME} & set(pair.at):  # the cheaper model ends before the other's first epoch does
+        epochs = pair.lead(EPOCHS)
+        leader, other = names if epochs > 0 else names[::-1]
+        found = (
+            f"At equal epochs, {leader} leads {other} by {_amount(epochs, measure)}{unit}" if epochs else NO_LEAD.format(*names, "epochs")
+        )
+        return f"{found}; within all the FLOPs or time of one the other ends no epoch"
     if not flops and not time:
-        return f"No lead of {names[0]} or {names[1]} is significant at equal training FLOPs or time"
+        return NO_LEAD.format(*names, "training FLOPs or time")
     leader, other = names if (flops or time) > 0 else names[::-1]
     lead, lead_in_time = (_amount(value, measure) for value in (flops or time, time))
     if flops and time:
-        unit = " points" if measure == "accuracy" else ""
         if flops * time > 0:
             return f"At equal training FLOPs, {leader} leads {other} by {lead}{unit}; at equal time by {lead_in_time}"
         return f"{leader} leads by {lead}{unit} at equal training FLOPs, {other} by {lead_in_time} at equal time"
-    unit = " points" if measure == "accuracy" else ""
     held, open_ = ("FLOPs", "time") if flops else ("time", "FLOPs")
     return f"At equal training {held}, {leader} leads {other} by {lead}{unit}; at equal {open_}, none is significant"
 
