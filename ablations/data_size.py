@@ -19,7 +19,7 @@ PHOTOGRAPHS, DIGITS = "photographs", "digits"
 FAMILIES = {"gMLP": "gmlp", "ViT": "vit", "Transformer": "transformer"}
 SIZES = {"1,000": ("cifar10+items=1000", "250"), "7,000": ("cifar10+items=7000", "36"), "50,000": ("cifar10", "5")}
 """Task and epochs by the number of images; a tenth of them validates, and all sizes take about 3,500 steps of 64 images."""
-FEW = {"200": ("digits+items=200", "20"), "1,400": ("digits+items=1400", "3")}
+FEW = {"200": ("digits+items=200", "20"), "1,390": ("digits+items=1390", "3")}
 SMALL = {"depth": "4", "params": "300k", "seq": "17", "metrics": "params,flops,accuracy"}
 RECIPE = "batch_size=64,learning_rate=1e-3,augment=crop+flip"
 

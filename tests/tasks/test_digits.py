@@ -35,3 +35,12 @@ def test_a_smaller_training_set_keeps_classes_equal_and_the_test_set() -> None:
 def test_more_digits_than_there_are_are_refused() -> None:
     with pytest.raises(RequestError, match="has 1433 training images, not 1500"):
         info_of("digits+items=1500")
+
+
+def test_the_rarest_digit_bounds_a_balanced_set() -> None:
+    """Planned already: the data are not needed to say so."""
+    whole, most = load_splits("digits", num_tokens=16), load_splits("digits+items=1390", num_tokens=16)
+    assert int(whole.train.targets.bincount().min()) == 139
+    assert most.train.targets.bincount().tolist() == [139] * 10
+    with pytest.raises(RequestError, match="has 1390 training images with the same number for each class, not 1400"):
+        info_of("digits+items=1400")

@@ -19,7 +19,7 @@ from bench.report.charts.ticks import linear_ticks
 from bench.report.document import FigureBlock
 
 MAX_LINES = 8
-HEIGHT, GAP, MIN_PANEL = 2.8, 0.18, 0.88
+HEIGHT, GAP, MIN_PANEL = 2.8, 0.18, 1.1
 """Inches: of the figure, between its panels, and the least width of one, whose title would meet the next."""
 MAX_MARKERS = 10
 STEEP = 0.25

@@ -155,10 +155,11 @@ def read_image(path: Path, of: str = "") -> Image:
     return image.convert("RGB")
 
 
-def subset_info(choice: TaskChoice, whole: TaskInfo) -> TaskInfo:
+def subset_info(choice: TaskChoice, whole: TaskInfo, *, most: int = 0) -> TaskInfo:
     """Return the data set's facts with the requested number of training images.
 
-    Raises RequestError if the number is not a multiple of the number of classes.
+    `most`: the most that classes of unlike size allow; 0 if they are equal. Raises RequestError if the number is larger, or not a multiple of the
+    number of classes.
     """
     items = choice.options["items"]
     if items > whole.num_train:
@@ -168,6 +169,11 @@ def subset_info(choice: TaskChoice, whole: TaskInfo) -> TaskInfo:
         raise RequestError(
             f"option items of task {whole.name} is {items}; it must be a multiple of {whole.num_classes}, the same number for each class",
             f"write {whole.name}+items={below}",
+        )
+    if most and items > most:
+        raise RequestError(
+            f"task {whole.name} has {most} training images with the same number for each class, not {items}",
+            f"write {whole.name}+items={most}, or {whole.name} for all {whole.num_train}",
         )
     return dataclasses.replace(whole, name=choice.text, num_train=items or whole.num_train)
 
