@@ -334,11 +334,23 @@ def test_an_alignment_and_position_vectors_are_drawn_beside_the_first_views() ->
     assert names == ["positions", "alignment"]
 
 
+def by_x(seq_len: int) -> States:
+    """Equal weights of tokens sorted by x."""
+    matrices, layout = np.full((1, seq_len, seq_len), 1 / seq_len), TokenLayout(seq_len=seq_len, class_token=False)
+    return {state: {"kernel_regression": [reduce_layer(matrices, layout, order="x")]} for state in ("start", "trained")}
+
+
+def test_kernel_regression_is_drawn_beside_two_other_mixers() -> None:
+    cells = [cell_of(model, LAYOUT.seq_len) for model in ("vit", "gmlp", "transformer")]
+    plan = plan_of(*cells)
+    records = [record_of(cell, plan, states) for cell, states in zip(cells, (attention(), gating(), by_x(LAYOUT.seq_len)), strict=True)]
+    names = [block.name for block in figure_blocks(weights_blocks(records, plan))]
+    assert any("kernel-regression" in name for name in names[MAX_VIEWS:])
+
+
 def test_sorted_tokens_are_said_to_be() -> None:
-    matrices = np.full((1, 6, 6), 1 / 6)
     layout = TokenLayout(seq_len=6, class_token=False)
-    states = {state: {"kernel_regression": [reduce_layer(matrices, layout, order="x")]} for state in ("start", "trained")}
-    (block,) = figure_blocks(shown_of("gmlp", states, layout))
+    (block,) = figure_blocks(shown_of("gmlp", by_x(6), layout))
     assert "Tokens are sorted by x." in block.caption
     assert re.search(r": \d.* % of the weight lies within 1 token of the diagonal$", block.title)
 

@@ -44,7 +44,7 @@ def weights_blocks(records: Sequence[Record], plan: Plan) -> tuple[Block, ...]:
 
 
 def _drawn_views(views: Mapping[str, View]) -> dict[str, View]:
-    """Return `MAX_VIEWS` views, and the first alignment, learned positions and fixed positions whose vectors are known.
+    """Return `MAX_VIEWS` views, and the first alignment, mixer of sorted tokens, learned positions and fixed positions whose vectors are known.
 
     Mixers come before positions, and the first of each kind before a second one of any: beside ViT's attention stands gMLP's gating.
     """
@@ -57,7 +57,7 @@ def _drawn_views(views: Mapping[str, View]) -> dict[str, View]:
     seen = {(view.mixing.kind, is_fixed(view.mixing)) for view in drawn.values()}
     for name, view in views.items():
         kind = view.mixing.kind, is_fixed(view.mixing)
-        if kind not in seen and (view.mixing.kind == ALIGNMENT or view.mixing.vectors):
+        if kind not in seen and (view.mixing.kind == ALIGNMENT or view.mixing.order or view.mixing.vectors):
             seen.add(kind)
             drawn[name] = view
     return drawn
