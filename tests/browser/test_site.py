@@ -21,7 +21,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
 pytestmark = pytest.mark.slow
-MAX_BYTES, MAX_SEARCH_BYTES = 2_500_000, 200_000
+MAX_BYTES, MAX_SEARCH_BYTES = 2_600_000, 200_000
 PAGES = (INDEX, EXPLORER, "readme.html", "docs/index.html", "docs/method.html", "docs/columns.html")
 
 
