@@ -186,7 +186,7 @@ def check_metric(name: str) -> None:
     unclaimed = [key for key, value in values.items() if key not in columns and value is not None]
     for column in (column for column in columns if column not in values and row.get(column) is None):
         near = difflib.get_close_matches(column, unclaimed, n=1, cutoff=MISSPELT)
-        assert not near, f"the column {column} stays empty, but measure gives {near[0]}" if near else ""
+        assert not near, f"the column {column} stays empty, but measure gives {near[0]}"
     if all(value is None for value in row.values()):
         raise UncheckedError(f"a {SMALL['models']} on a CPU fills no column")
 

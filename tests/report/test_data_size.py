@@ -14,6 +14,7 @@ from bench.intervals import Interval
 from bench.questions import MEASURES
 from bench.report.charts.data_size import data_size_title, draw_data_size, points_by_place
 from bench.report.charts.style import figure_style
+from bench.spec import Recipe
 from tests.report.conftest import MakeData
 
 TASKS = {"digits+items=200": 200, "digits+items=1000": 1000, "digits": 1433}
@@ -90,3 +91,12 @@ def test_the_figure_has_a_tick_for_each_number_and_its_table(make_data: MakeData
 def test_one_number_or_an_unknown_one_is_no_figure(tasks: tuple[str, ...], make_data: MakeData) -> None:
     assert points_by_place(learned(make_data, tasks)) == {}
     assert draw_data_size(learned(make_data, tasks)) is None
+
+
+def test_a_model_trained_in_two_ways_on_one_number_is_joined_with_neither(make_data: MakeData) -> None:
+    """The better of the two would be a choice by the test items."""
+    tasks = ("digits+items=200", "digits", "digits")
+    recipes = (None, None, Recipe(epochs=20))
+    works = tuple({"task": task, "recipe": recipe} for task, recipe in zip(tasks, recipes, strict=True))
+    assert points_by_place(make_data(models=("gmlp", "vit"), lengths=(17,), works=works[:2]))
+    assert points_by_place(make_data(models=("gmlp", "vit"), lengths=(17,), works=works)) == {}

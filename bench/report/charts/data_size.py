@@ -75,25 +75,29 @@ def draw_data_size(study: Study) -> FigureBlock | None:
 def points_by_place(study: Study) -> dict[Place, list[Point]]:
     """Return the trained models by task, length and size, in order of model and number of items, where a model has several numbers.
 
-    Of a model with several recipes at one number, the most accurate represents it.
+    A place where a model trained in several ways on one number is left out: no line would join like with like.
     """
     found: dict[Place, list[Point]] = {}
     rows = [(row, num) for row in row_values(accuracies_of(study)[0]) if (num := _num_items(str(row["task"])))]
     models = list(dict.fromkeys(str(row["model"]) for row, _ in rows))
-    for row, num in sorted(rows, key=lambda pair: (models.index(str(pair[0]["model"])), pair[1], -pair[0]["accuracy"])):
-        points = found.setdefault((str(row["task"]).partition("+")[0], int(row["seq_len"]), str(row["size"])), [])
-        if not any((point.model, point.num_items) == (row["model"], num) for point in points):
-            low, high = (math.nan if numbers.is_empty(row[name]) else float(row[name]) for name in ("accuracy_low", "accuracy_high"))
-            point = Point(
-                model=str(row["model"]),
-                cell_id=str(row["cell_id"]),
-                num_items=num,
-                accuracy=float(row["accuracy"]),
-                low=low,
-                high=high,
-            )
-            points.append(point)
-    return {place: points for place, points in found.items() if len({point.model for point in points}) < len(points)}
+    for row, num in sorted(rows, key=lambda pair: (models.index(str(pair[0]["model"])), pair[1])):
+        low, high = (math.nan if numbers.is_empty(row[name]) else float(row[name]) for name in ("accuracy_low", "accuracy_high"))
+        point = Point(
+            model=str(row["model"]),
+            cell_id=str(row["cell_id"]),
+            num_items=num,
+            accuracy=float(row["accuracy"]),
+            low=low,
+            high=high,
+        )
+        found.setdefault((str(row["task"]).partition("+")[0], int(row["seq_len"]), str(row["size"])), []).append(point)
+    return {place: points for place, points in found.items() if _is_comparable(points)}
+
+
+def _is_comparable(points: Sequence[Point]) -> bool:
+    """Return whether a model has several numbers of items, and no model one twice."""
+    pairs = {(point.model, point.num_items) for point in points}
+    return len({point.model for point in points}) < len(pairs) == len(points)
 
 
 def data_size_title(study: Study, points: Sequence[Point]) -> str:
