@@ -52,7 +52,7 @@ def test_tracked_files_keep_to_their_limits(tracked: dict[str, int]) -> None:
     for name, size in tracked.items():
         sizes[PurePosixPath(name).parts[0]] += size
     assert 0 < sizes["reports"] <= 3 * MEGABYTE
-    assert 0 < sizes["results"] <= 16 * MEGABYTE
+    assert 0 < sizes["results"] <= 11 * MEGABYTE
     assert sizes.total() - sizes["results"] <= 7 * MEGABYTE
 
 

@@ -112,7 +112,7 @@ def execute(
         result = finished(folder, writer.records)
         if not interrupted and is_complete(plan, result.stored.records):
             try:
-                writer.pack()
+                writer.pack(plan)
             except OSError as error:
                 tell(f"{folder} stays unpacked ({error.strerror or error}); no data is lost")
     return dataclasses.replace(result, complete=not interrupted)

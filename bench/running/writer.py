@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from bench.files import pack, packed_path, write_bytes, write_json, writing
+from bench.reading.drawn import without_undrawn
 from bench.reading.store import CHECKSUM, ENVIRONMENT, RECORDS, RunRecords, content_of, contents_of, parse_record
 from bench.serialize import canonical_json, to_json
 from bench.spec import PLAN, Plan, Record, RequestError
@@ -73,15 +74,26 @@ class RecordWriter:
         if known:
             self.records.mark_current(parse_record(line.rstrip(b"\n")))  # parse it, so the cache equals a later read
 
-    def pack(self) -> None:
+    def pack(self, plan: Plan) -> None:
         """Pack records and plan; nothing can be appended afterwards.
 
-        Each plain file is deleted once its packed form is on disk.
+        Records lose the matrices and pictures that no report draws (`bench.reading.drawn`). Each plain file is deleted once its packed form is on
+        disk.
         """
-        for path in (self._path, self._path.with_name(PLAN)):
+        for path, content in ((self._path, self._drawn(plan)), (self._path.with_name(PLAN), None)):
             if path.exists():
-                write_bytes(packed_path(path), pack(path.read_bytes()))
+                write_bytes(packed_path(path), pack(path.read_bytes() if content is None else content))
                 path.unlink()
+
+    def _drawn(self, plan: Plan) -> bytes:
+        """Return the lines, without what no report draws; all other lines keep their bytes."""
+        lines = self._path.read_bytes().splitlines()
+        readable = [place for place, line in enumerate(lines) if _is_record(line)]
+        records = [parse_record(lines[place]) for place in readable]
+        for place, record, lighter in zip(readable, records, without_undrawn(records, plan), strict=True):
+            if lighter is not record:
+                lines[place] = line_of(lighter).rstrip(b"\n")
+        return _joined(lines)
 
     def _repair(self) -> None:
         """Unpack the files and remove incomplete or corrupt lines.

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from bench.spec import Record
 
+PICTURE = "picture"
+"""Name of a record's samples that hold its pixels."""
 MAX_SIDE = 64
 """Most pixels along a side of a stored image; a larger one is averaged over squares that divide a patch."""
 
@@ -47,14 +49,14 @@ def encode_picture(picture: Picture | None) -> tuple[dict[str, Any], dict[str, l
     if picture is None:
         return {}, {}
     facts = {"shape": list(picture.pixels.shape), "grid": list(picture.grid), "patch_side": picture.patch_side}
-    return {"picture": facts}, {"picture": [float(pixel) for pixel in picture.pixels.ravel()]}
+    return {"picture": facts}, {PICTURE: [float(pixel) for pixel in picture.pixels.ravel()]}
 
 
 def decode_picture(record: Record) -> Picture | None:
-    """Return the picture stored in a training record; None for other tasks, later seeds and older records."""
-    stored = record.outcome.values.get("picture")
-    if not stored:
+    """Return the picture stored in a training record; None for other tasks, later seeds, older records, and if another record has the same."""
+    stored, entries = record.outcome.values.get("picture"), record.outcome.samples.get(PICTURE)
+    if not stored or entries is None:
         return None
-    pixels = np.array(record.outcome.samples["picture"]).astype(np.uint8).reshape(stored["shape"])
+    pixels = np.array(entries).astype(np.uint8).reshape(stored["shape"])
     grid = stored["grid"]  # of a square it was one number at first
     return Picture(pixels=pixels, grid=(grid, grid) if isinstance(grid, int) else tuple(grid), patch_side=stored["patch_side"])

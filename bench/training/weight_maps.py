@@ -40,6 +40,8 @@ MAX_TILES, FEW_TILES = 8, 4
 MAX_POSITIONS, MAX_CHANNELS = 64, 128
 """Size of the stored table of position vectors, from its first entry on."""
 DIGITS = 4
+PARTS = (*STATES, *(f"vectors_{state}" for state in STATES), "filters")
+"""Matrices of a kind in a record: the ends of the names of its samples."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +92,8 @@ class LayerMixing:
 class Mixing:
     """Stored matrices of one kind: a mixer's name, positions or an alignment.
 
-    `maps`: by state, the first heads of some layers, `(layers, heads, blocks, blocks)`; of an alignment `(1, 1, output steps, source tokens)`.
+    `maps`: by state, the first heads of some layers, `(layers, heads, blocks, blocks)`; of an alignment `(1, 1, output steps, source tokens)`. Empty
+        if no report of the run draws them (`bench.reading.drawn`); then there are neither filters nor vectors.
     `layers`: which layers these are, from 0.
     `shares`: shift invariance of all layers and heads, by measure (MEASURES) and state, `(num_layers, num_heads)`; NaN if undefined. Without a grid
     it holds only `line`. Positions have none, because their diagonal of ones would dominate.
@@ -118,6 +121,12 @@ class Mixing:
     @property
     def is_mixer(self) -> bool:
         return self.kind not in (POSITIONS, ALIGNMENT)
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether training left the matrices as they were."""
+        start, trained = (self.maps[state] for state in STATES)
+        return np.array_equal(start, trained)
 
     def noise(self, measure: str) -> float:
         """Return the expected shift invariance of independent noise."""
@@ -233,20 +242,21 @@ def decode_mixing(record: Record) -> tuple[Mixing, ...]:
     layout = TokenLayout(seq_len=stored["seq_len"], class_token=stored["class_token"], grid=grid and (grid[0], grid[1]))
     samples, found = record.outcome.samples, []
     for kind, described in stored["kinds"].items():
-        filters, shape = described.get("filters"), described["shape"]
+        is_kept = f"{kind}_{STATES[0]}" in samples
+        filters, shape = described.get("filters") if is_kept else None, described["shape"]
         shares = {name: {state: np.array(described[state][name], dtype=np.float64) for state in STATES} for name in MEASURES}
         mixing = Mixing(
             kind=kind,
             layout=layout,
             num_layers=described["num_layers"],
             num_heads=described["num_heads"],
-            maps={state: np.array(samples[f"{kind}_{state}"]).reshape(shape) for state in STATES},
+            maps={state: np.array(samples[f"{kind}_{state}"]).reshape(shape) for state in STATES} if is_kept else {},
             layers=tuple(described.get("layers", range(shape[0]))),
             shares={name: by_state for name, by_state in shares.items() if by_state[STATES[0]].size},
             filters=np.array(samples[f"{kind}_filters"]).reshape(filters["shape"]) if filters else None,
             filter_layers=tuple(filters["layers"]) if filters else (),
             vectors={state: np.array(samples[f"{kind}_vectors_{state}"]).reshape(described["vectors"]) for state in STATES}
-            if "vectors" in described
+            if is_kept and "vectors" in described
             else {},
             order=described.get("order", ""),
             source=tuple(described.get("source", ())),

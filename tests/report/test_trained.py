@@ -7,6 +7,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,14 +15,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from bench.reading import drawn as drawing
+from bench.reading.drawn import MAX_MIXINGS, drawn_mixings, mixings_of, without_undrawn
+from bench.reading.store import RECORDS, read_records
 from bench.report.charts.style import figure_style
 from bench.report.document import Block, FigureBlock, Paragraph, TableBlock
 from bench.report.images import image_of, inline_svg
-from bench.report.sections import trained
+from bench.report.sections.image_tokens import image_blocks
 from bench.report.sections.mixing_figures import draw_mixing
-from bench.report.sections.trained import MAX_VIEWS, mixing_views, weights_blocks
+from bench.report.sections.trained import weights_blocks
+from bench.running.writer import RecordWriter, start_run
 from bench.spec import Outcome, Plan, PlannedCell, Record
-from bench.training.weight_maps import LayerMixing, TokenLayout, average_blocks, encode_mixing, reduce_layer
+from bench.training.pictures import PICTURE, Picture, encode_picture
+from bench.training.weight_maps import STATES, LayerMixing, TokenLayout, average_blocks, encode_mixing, reduce_layer
 from models.layers.embedding import sinusoidal_positions
 from tests.made_jobs import training_record
 from tests.report.conftest import planned_cell
@@ -44,7 +50,7 @@ def plan_of(*cells: PlannedCell) -> Plan:
     return Plan(name="x", command="", created="", metrics=("accuracy",), cells=cells)
 
 
-def drawn(*shape: int, seed: int) -> NDArray[np.float64]:
+def noise(*shape: int, seed: int) -> NDArray[np.float64]:
     return np.random.default_rng(seed).normal(size=shape)
 
 
@@ -56,9 +62,9 @@ def gating(num_layers: int = 2, num_heads: int = 1, layout: TokenLayout = LAYOUT
     """Noise at the start, a convolution along the line after training."""
     n = layout.seq_len
     token = np.arange(n)
-    convolution = drawn(2 * n - 1, seed=3)[token[:, None] - token + n - 1]
+    convolution = noise(2 * n - 1, seed=3)[token[:, None] - token + n - 1]
     trained = np.broadcast_to(convolution, (num_layers, num_heads, n, n))
-    start = scale * drawn(num_layers, num_heads, n, n, seed=1)
+    start = scale * noise(num_layers, num_heads, n, n, seed=1)
     return {"start": {"spatial_gating": reduced(start, layout)}, "trained": {"spatial_gating": reduced(trained, layout)}}
 
 
@@ -66,8 +72,8 @@ def attention(layout: TokenLayout = LAYOUT) -> States:
     n = layout.seq_len
     states: dict[str, dict[str, list[LayerMixing]]] = {}
     for seed, state in enumerate(("start", "trained")):
-        scores = np.exp(drawn(2, 2, n, n, seed=seed))
-        alike = drawn(1, 1, n, n, seed=seed + 5).clip(-1, 1)
+        scores = np.exp(noise(2, 2, n, n, seed=seed))
+        alike = noise(1, 1, n, n, seed=seed + 5).clip(-1, 1)
         states[state] = {
             "attention": reduced(scores / scores.sum(axis=-1, keepdims=True), layout),
             "positions": [LayerMixing(maps=average_blocks(alike[0], layout))],
@@ -89,7 +95,7 @@ def shown_of(model: str, states: States, layout: TokenLayout = LAYOUT) -> tuple[
 
 @pytest.fixture
 def section(monkeypatch: pytest.MonkeyPatch) -> tuple[Block, ...]:
-    monkeypatch.setattr(trained, "MAX_VIEWS", 3)
+    monkeypatch.setattr(drawing, "MAX_MIXINGS", 3)
     cells = cell_of("gmlp"), cell_of("vit")
     plan = plan_of(*cells)
     return weights_blocks([record_of(cells[0], plan, gating(scale=1.0)), record_of(cells[1], plan, attention())], plan)
@@ -120,7 +126,7 @@ def test_a_few_are_drawn_and_the_table_has_all() -> None:
     records = [record_of(cell, plan, gating()) for cell in cells]
     section = weights_blocks(records, plan)
     (table,) = (block.table for block in section if isinstance(block, TableBlock))
-    assert (len(figure_blocks(section)), len(table.rows)) == (MAX_VIEWS, len(LENGTHS))
+    assert (len(figure_blocks(section)), len(table.rows)) == (MAX_MIXINGS, len(LENGTHS))
     assert section[-1] == Paragraph(text="Not drawn: 2 more; the table has all.")
 
 
@@ -163,7 +169,7 @@ def shown(axis: Axes) -> NDArray[np.float64]:
 def test_states_stand_above_each_other_layer_by_layer() -> None:
     cell = cell_of("gmlp")
     plan = plan_of(cell)
-    (view,) = mixing_views([record_of(cell, plan, gating(3))], plan).values()
+    (view,) = mixings_of([record_of(cell, plan, gating(3))], plan)
     found = panels(draw_mixing(view.mixing))
     assert [panel.get_title() for panel in found] == ["layer 1", "layer 2", "layer 3", "", "", ""]
     assert [panel.get_ylabel() for panel in found] == ["start", "", "", "trained", "", ""]
@@ -174,7 +180,7 @@ def test_states_stand_above_each_other_layer_by_layer() -> None:
 def test_all_heads_stand_side_by_side_in_the_first_and_the_last_layer() -> None:
     cell, layout = cell_of("gmlp", 16), TokenLayout(seq_len=16, class_token=False, grid=(4, 4))
     plan = plan_of(cell)
-    (view,) = mixing_views([record_of(cell, plan, gating(3, 4, layout), layout)], plan).values()
+    (view,) = mixings_of([record_of(cell, plan, gating(3, 4, layout), layout)], plan)
     found = panels(draw_mixing(view.mixing))
     assert [panel.get_title() for panel in found[:5]] == ["head 1", "head 2", "head 3", "head 4", ""]
     assert [panel.get_ylabel() for panel in found[::4]] == [f"{state}\nlayer {layer}" for state in ("start", "trained") for layer in (1, 3)]
@@ -278,7 +284,7 @@ def test_fixed_positions_are_a_table_and_waves() -> None:
 
 
 def test_learned_positions_are_tables_before_and_after_training() -> None:
-    vectors = {"start": drawn(17, 8, seed=1), "trained": drawn(17, 8, seed=2)}
+    vectors = {"start": noise(17, 8, seed=1), "trained": noise(17, 8, seed=2)}
     _, block = all_figures(shown_of("vit", positions_of(vectors)))
     for panel, state in zip(panels(block.figure)[:2], ("start", "trained"), strict=True):
         assert panel.get_title() == state
@@ -323,14 +329,14 @@ def test_each_mixer_is_drawn_before_positions_and_before_a_second_length_of_anot
 
 def test_an_alignment_and_position_vectors_are_drawn_beside_the_first_views() -> None:
     cells = [cell_of("gmlp", num_tokens) for num_tokens in LENGTHS]
-    vectors = drawn(17, 8, seed=1)
+    vectors = noise(17, 8, seed=1)
     plan = plan_of(*cells, cell_of("transformer"), cell_of("vit"))
     records = [record_of(cell, plan, gating()) for cell in cells]
     records += [
         record_of(plan.cells[-2], plan, positions_of({"start": vectors, "trained": vectors})),
         record_of(plan.cells[-1], plan, aligned()),
     ]
-    names = [block.name.split("-17-")[-1].rpartition("-")[0] for block in figure_blocks(weights_blocks(records, plan))[MAX_VIEWS:]]
+    names = [block.name.split("-17-")[-1].rpartition("-")[0] for block in figure_blocks(weights_blocks(records, plan))[MAX_MIXINGS:]]
     assert names == ["positions", "alignment"]
 
 
@@ -345,7 +351,7 @@ def test_kernel_regression_is_drawn_beside_two_other_mixers() -> None:
     plan = plan_of(*cells)
     records = [record_of(cell, plan, states) for cell, states in zip(cells, (attention(), gating(), by_x(LAYOUT.seq_len)), strict=True)]
     names = [block.name for block in figure_blocks(weights_blocks(records, plan))]
-    assert any("kernel-regression" in name for name in names[MAX_VIEWS:])
+    assert any("kernel-regression" in name for name in names[MAX_MIXINGS:])
 
 
 def test_sorted_tokens_are_said_to_be() -> None:
@@ -380,7 +386,7 @@ def test_titles_and_captions_say_what_the_matrices_hold() -> None:
     local = (np.abs(token[:, None] - token) <= 1) * 1.0
     states = {
         state: {"spatial_gating": reduced(matrices, layout)}
-        for state, matrices in (("start", drawn(1, 1, n, n, seed=1)), ("trained", local[None, None]))
+        for state, matrices in (("start", noise(1, 1, n, n, seed=1)), ("trained", local[None, None]))
     }
     (block,) = figure_blocks(shown_of("gmlp", states, layout))
     assert block.title.endswith("1.000 trained, 0.188 for noise")
@@ -406,10 +412,65 @@ def test_cells_that_share_a_training_share_the_figure_and_other_records_give_non
     larger = dataclasses.replace(cell, cell=dataclasses.replace(cell.cell, workload=dataclasses.replace(cell.cell.workload, batch_size=64)))
     plan = plan_of(cell, larger)
     seeds = [record_of(cell, plan, gating()), record_of(cell, plan, {"start": {}, "trained": {}}, repeat=1)]
-    assert len(mixing_views(seeds, plan)) == 1
+    assert len(mixings_of(seeds, plan)) == 1
     assert weights_blocks(seeds[1:], plan) == ()
     failed = dataclasses.replace(seeds[0], outcome=dataclasses.replace(seeds[0].outcome, status="diverged"))
-    assert mixing_views([failed], plan) == {}
+    assert mixings_of([failed], plan) == []
+
+
+def many_models() -> tuple[Plan, list[Record]]:
+    """Mixers of two kinds at several lengths, learned and fixed positions, an alignment, sorted tokens, a picture in each record."""
+    cells = [
+        *(cell_of("gmlp", n) for n in LENGTHS),
+        *(cell_of("vit", n) for n in LENGTHS),
+        cell_of("transformer"),
+        cell_of("transformer", LENGTHS[1]),
+    ]
+    plan = plan_of(*cells)
+    vectors = noise(17, 8, seed=1)
+    both = {state: {**attention()[state], **positions_of({state: vectors})[state]} for state in STATES}
+    states: list[States] = [gating()] * 4 + [both] * 4
+    states += [aligned(), by_x(LAYOUT.seq_len)]
+    records = [record_of(cell, plan, found) for cell, found in zip(cells, states, strict=True)]
+    values, samples = encode_picture(Picture(pixels=np.zeros((1, 8, 8), dtype=np.uint8), grid=(2, 2), patch_side=4))
+    extra = {**{name: tuple(series) for name, series in samples.items()}, "loss": (1.0,)}
+
+    def seen(outcome: Outcome) -> Outcome:
+        return dataclasses.replace(outcome, values={**outcome.values, **values}, samples={**outcome.samples, **extra})
+
+    return plan, [dataclasses.replace(record, outcome=seen(record.outcome)) for record in records]
+
+
+def as_text(blocks: Sequence[Block]) -> list[str]:
+    """All that a page shows of blocks, with the entries of heatmaps."""
+    return [
+        f"{block}" if not isinstance(block, FigureBlock) else f"{block.name} {block.title} {image_of(block.figure)!r}" for block in blocks
+    ]
+
+
+def test_a_complete_run_keeps_what_its_report_draws_and_no_more(tmp_path: Path) -> None:
+    plan, records = many_models()
+    start_run(tmp_path, plan, {})
+    with RecordWriter(tmp_path) as writer:
+        for record in records:
+            writer.append(record)
+        writer.pack(plan)
+    kept = read_records(tmp_path / RECORDS)
+    assert as_text(weights_blocks(kept, plan)) == as_text(weights_blocks(records, plan))
+    assert as_text(image_blocks(kept, plan)) == as_text(image_blocks(records, plan))
+    assert [record.outcome.values for record in kept] == [record.outcome.values for record in records]
+    assert without_undrawn(kept, plan) == kept
+    drawn = drawn_mixings(mixings_of(records, plan))
+    assert {one.mixing.kind for one in drawn} == {"spatial_gating", "attention", "positions", "alignment", "kernel_regression"}
+    held = {
+        (record.subject_id, kind)
+        for record in kept
+        for kind in {one.mixing.kind for one in drawn}
+        if f"{kind}_start" in record.outcome.samples
+    }
+    assert held == {(one.training, one.mixing.kind) for one in drawn}
+    assert all("loss" in record.outcome.samples for record in kept)
+    assert sum(PICTURE in record.outcome.samples for record in kept) == len(LENGTHS)
 
 
 def test_a_page_holds_the_entries_of_its_heatmaps(section: tuple[Block, ...]) -> None:

@@ -36,7 +36,7 @@ def run(tmp_path: Path) -> Path:
     with RecordWriter(tmp_path) as writer:
         for found in (made_record(0), made_record(1), made_record(0, latency_ms=2.0)):
             writer.append(found)
-        writer.pack()
+        writer.pack(read_plan_of_run(RUN))
     return tmp_path
 
 
@@ -121,14 +121,14 @@ def test_a_kill_between_any_two_steps_of_unpacking_and_packing_loses_nothing(
         patched.setattr(Path, "unlink", counted("unlink", Path.unlink))
         try:
             with RecordWriter(run) as writer:
-                writer.pack()
+                writer.pack(read_plan_of_run(RUN))
         except Killed:
             pass
     assert read_records(run / RECORDS) == READ
     assert read_plan_of_run(run) == read_plan_of_run(RUN)
     with RecordWriter(run) as writer:
         assert (run / RECORDS).read_bytes() == LINES
-        writer.pack()
+        writer.pack(read_plan_of_run(RUN))
     assert names(run) == {"plan.json.xz", "records.jsonl.xz", "environment.json"}
     assert content_of(run / RECORDS) == LINES
 
@@ -180,7 +180,7 @@ def test_a_complete_run_is_packed_and_an_unfinished_one_is_not_and_goes_on_thoug
         (folder / RECORDS).write_bytes(first)
     assert not choose_folder(plan, folder, today).complete
     with RecordWriter(folder) as writer:
-        writer.pack()
+        writer.pack(plan)
     assert len(jobs_to_run(plan, RunRecords(folder))) == 1
     assert execute(plan, folder, Silent(), executor="inline").complete
     assert names(folder) == {"plan.json.xz", "records.jsonl.xz", "environment.json"}

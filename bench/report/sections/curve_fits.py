@@ -8,10 +8,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from bench import numbers
+from bench.reading.drawn import trained_models
 from bench.report.charts.lines import wrapped
 from bench.report.charts.style import GREY, INK, display_name, series_styles, slug
 from bench.report.document import Block, FigureBlock, Paragraph
-from bench.report.sections.trained import trained_models
 from bench.report.tables import Table
 from bench.spec import Plan, Record
 from bench.training.curve_fits import Fit, decode_fit

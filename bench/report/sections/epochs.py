@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from bench import numbers
+from bench.reading.drawn import trainings_in_order
 from bench.report.charts.epochs import ACCURACY, LOSS, SPLITS, TRAINING, VALIDATION, Series, draw_epochs
 from bench.report.charts.style import display_name, slug
 from bench.report.document import Block, FigureBlock, Paragraph
-from bench.report.sections.trained import trainings_in_order
 from bench.report.tables import Table
 from bench.spec import Plan, PlannedCell, Record
 

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bench.reading.drawn import pictures_of
 from bench.report.charts.image_tokens import ACROSS, MAX_DOWN, draw_tokens
 from bench.report.charts.style import slug
 from bench.report.document import Block, FigureBlock
-from bench.report.sections.trained import trained_models
 from bench.spec import Plan, Record
-from bench.training.pictures import Picture, decode_picture
+from bench.training.pictures import Picture
 
 MAX_FIGURES = 2
 
 
 def image_blocks(records: Sequence[Record], plan: Plan) -> tuple[Block, ...]:
     """Draw the first test image of each task and length, at most `MAX_FIGURES`. Call inside `style.figure_style`."""
-    found: dict[str, FigureBlock] = {}
-    for planned, _, picture in trained_models(records, plan, decode_picture):
-        task, n = planned.cell.workload.task, planned.cell.model.shape.seq_len
-        name = f"tokens-{slug(task)}-{n}"
-        if name not in found and len(found) < MAX_FIGURES:
-            found[name] = _figure_block(name, f"{task}, n = {n}", picture, has_class_token=n > len(picture.patches))
-    return tuple(found.values())
+    first = list(pictures_of(records, plan).items())[:MAX_FIGURES]
+    return tuple(
+        _figure_block(f"tokens-{slug(task)}-{n}", f"{task}, n = {n}", picture, has_class_token=n > len(picture.patches))
+        for (task, n), (_, picture) in first
+    )
 
 
 def _figure_block(name: str, place: str, picture: Picture, *, has_class_token: bool) -> FigureBlock:

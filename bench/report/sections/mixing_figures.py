@@ -120,12 +120,6 @@ def _is_signed(mixing: Mixing) -> bool:
     return any(bool((maps < 0).any()) for maps in mixing.maps.values())
 
 
-def is_fixed(mixing: Mixing) -> bool:
-    """Return whether training left the matrices as they were."""
-    start, trained = (mixing.maps[state] for state in STATES)
-    return np.array_equal(start, trained)
-
-
 def mixing_blocks(name: str, view: View) -> Iterator[FigureBlock]:
     """Yield the figure of a view's matrices, then that of its filters or position vectors."""
     mixing = view.mixing
@@ -150,7 +144,7 @@ def mixing_blocks(name: str, view: View) -> Iterator[FigureBlock]:
             name=f"{name}-vectors",
             title=vectors_title(view),
             caption=f"{view.place}. {_vectors_caption(mixing)}",
-            figure=draw_waves(mixing.vectors[STATES[1]]) if is_fixed(mixing) else draw_vectors(mixing.vectors),
+            figure=draw_waves(mixing.vectors[STATES[1]]) if mixing.is_fixed else draw_vectors(mixing.vectors),
         )
 
 
@@ -258,7 +252,7 @@ def _alignment_caption(mixing: Mixing) -> str:
 def _vectors_caption(mixing: Mixing) -> str:
     num_positions, num_channels = mixing.vectors[STATES[1]].shape
     shown = f"The first {num_positions} positions and {num_channels} channels"
-    if not is_fixed(mixing):
+    if not mixing.is_fixed:
         return f"{shown}: position down, channel across."
     return (
         f"{shown}. Left: a row for each position. Right: channels 2 i and 2 i + 1 are a sine and a cosine of one wavelength, which grows with i, as "
@@ -267,7 +261,7 @@ def _vectors_caption(mixing: Mixing) -> str:
 
 
 def _positions_caption(mixing: Mixing) -> str:
-    fixed = " They are fixed, not learned." if is_fixed(mixing) else ""
+    fixed = " They are fixed, not learned." if mixing.is_fixed else ""
     return f"Cosine between the vectors of every two positions: 1 is the same direction.{fixed}{_blocks_note(mixing)}"
 
 
