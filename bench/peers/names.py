@@ -63,9 +63,9 @@ def parse_outside(entry: str) -> tuple[str, str, Options] | None:
 
 def refuse_weights(entry: str) -> None:
     """Raise RequestError if an entry asks for pretrained weights, as other programs let one ask."""
-    if found := re.search(r"(^|[+:])(pretrained|weights)\b", entry):
+    if found := re.search(r"(?:^|[+:])(pretrained|weights)\b|^timm:\w+\.([\w.]+)", entry):
         raise RequestError(
-            f"{entry!r} asks for {found[2]}, but models are built with fresh weights",
+            f"{entry!r} asks for {found[1] or found[2]}, but models are built with fresh weights",
             "to begin with pretrained ones, write them to a file (.safetensors, or .pth by torch.save) and add `recipe=init=FILE`",
         )
 

@@ -48,6 +48,7 @@ def test_what_is_no_name_is_refused(entry: str, said: str) -> None:
         "timm:resnet18,pretrained",
         "timm:resnet18+pretrained=true",
         "timm:resnet18:pretrained",
+        "timm:resnet18.a1_in1k",
         "torchvision:vit_b_16+weights=DEFAULT",
         "vit+pretrained",
     ],
