@@ -69,12 +69,12 @@ class Prediction:
     `measure`: a name in MEASURES.
     `expected`: `higher` or `lower` by more than `by`, or `equal` within `by`; `solves` or `fails`: more or fewer than half of the seeds solve the
         task, whatever another arm does.
-    `by`: the smallest effect that counts: a difference in accuracy or score, or a fraction of a cost ratio (0.05 is 5 %).
+    `by`: the smallest effect that counts: a difference in accuracy or score, or a fraction of a cost ratio (0.05 is 5 %; lower by it is below 0.95).
     `seq_len`: the length it holds for; None for every length.
     `because`: the reason.
     `device`: the device that it is for, such as `cpu`; empty for any. A run on another device does not judge it.
 
-    Raises ValueError if `expected` is unknown or `by` is negative.
+    Raises ValueError if `expected` is unknown, `by` is negative, or a ratio is to be lower by 1 or more.
     """
 
     part: str
@@ -95,6 +95,9 @@ class Prediction:
         require_one_of("expected", self.expected, EXPECTATIONS)
         if self.by < 0:
             raise ValueError(f"by must be zero or more, not {self.by:g}")
+        measure = MEASURES.get(self.measure)  # whoever plans the question names an unknown one
+        if self.expected == LOWER and self.by >= 1 and measure and measure.is_ratio:
+            raise ValueError(f"no cost is lower by {self.by:.0%}: by must be below 1")
 
 
 @dataclass(frozen=True, kw_only=True)

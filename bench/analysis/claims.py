@@ -188,11 +188,15 @@ def answer_to(prediction: Prediction, estimate: Interval) -> str:
 
 
 def _supporting_bounds(prediction: Prediction) -> tuple[float, float]:
-    """Return the bounds between which a whole interval supports a prediction."""
-    is_ratio = MEASURES[prediction.measure].is_ratio
-    above = 1 + prediction.by if is_ratio else prediction.by
-    below = 1 / above if is_ratio else -prediction.by
-    return {EQUAL: (below, above), HIGHER: (above, math.inf)}.get(prediction.expected, (-math.inf, below))
+    """Return the bounds between which a whole interval supports a prediction.
+
+    A ratio that is lower by 30 % is below 0.7; one that is equal within 5 % lies between 1 / 1.05 and 1.05.
+    """
+    same = 1.0 if MEASURES[prediction.measure].is_ratio else 0.0
+    above, below = same + prediction.by, same - prediction.by
+    if prediction.expected == EQUAL:
+        return (1 / above if same else below), above
+    return (above, math.inf) if prediction.expected == HIGHER else (-math.inf, below)
 
 
 def is_about(prediction: Prediction, contrast: Contrast) -> bool:

@@ -77,20 +77,26 @@ ANSWERED = [
     ("perplexity", "higher", 0.5, 1.1, 1.4, REFUTED),
     ("perplexity", "higher", 0.5, 1.4, 1.8, UNDECIDED),
     ("perplexity", "lower", 0.0, 0.9, 1.05, UNDECIDED),
-    ("perplexity", "lower", 0.25, 0.70, 0.79, SUPPORTED),
-    ("perplexity", "lower", 0.25, 0.81, 0.90, REFUTED),
-    ("perplexity", "lower", 0.25, 0.79, 0.81, UNDECIDED),
+    ("perplexity", "lower", 0.25, 0.70, 0.74, SUPPORTED),
+    ("perplexity", "lower", 0.25, 0.76, 0.79, REFUTED),
+    ("perplexity", "lower", 0.25, 0.74, 0.76, UNDECIDED),
     ("perplexity", "equal", 0.25, 0.81, 1.24, SUPPORTED),
     ("perplexity", "equal", 0.25, 1.26, 1.30, REFUTED),
     ("perplexity", "equal", 0.25, 0.70, 0.79, REFUTED),
     ("perplexity", "equal", 0.25, 0.79, 1.24, UNDECIDED),
 ]
-"""Of a ratio, a fraction more or its inverse: 0.25 is 1.25 above and 0.8 below."""
+"""Of a ratio, lower by 0.25 is below 0.75; equal within 0.25 is between 1.25 and its inverse, 0.8."""
 
 
 @pytest.mark.parametrize(("measure", "expected", "by", "low", "high", "answer"), ANSWERED)
 def test_an_interval_answers_a_prediction(measure: str, expected: str, by: float, low: float, high: float, answer: str) -> None:
     assert judged(predicted(expected, by, measure=measure), effect(low, high, measure)).answer == answer
+
+
+def test_no_cost_is_lower_by_all_of_it() -> None:
+    with pytest.raises(ValueError, match="no cost is lower by 100%: by must be below 1"):
+        predicted("lower", 1.0, measure="latency_ms")
+    assert predicted("lower", 1.0, measure="score").by == 1.0
 
 
 def test_an_infinite_interval_decides_nothing() -> None:

@@ -290,15 +290,6 @@ PLACES: Mapping[str, Fillable] = {
         for name in ("explicit", "additive")
     },
     **{f"mixer_{name}_exponent": exponent(MIXING, "cost against n", arm) for name, arm in MIXER_ARMS.items()},
-    **{
-        f"{same}_{n}_result": compared(run, f"{SIZES} | {{gmlp/fused}} | {{gmlp/explicit}}", match=same, seq_len=n, **budget)
-        for same, n, run, budget in (
-            ("shape", 1025, SEQ, SMALL),
-            ("params", 1025, SEQ, {"budget": 5e6}),
-            ("shape", 4097, SEQ, SMALL),
-            ("params", 4097, LONG, {}),
-        )
-    },
     **{f"{host}_{name}": compared(run, text, **where) for host, run in HOSTS.items() for name, (text, where) in HEADLINE.items()},
     **{
         f"{host}_published": compared(run, "{ours/theirs}", {"ours": {"model": "gmlp-s"}, "theirs": {"model": "deit-s"}})
@@ -401,6 +392,7 @@ PLACES: Mapping[str, Fillable] = {
         f"cost_{name}_16384": effect(ESCAPE_COST, COST, ESCAPING[name], measure="latency_ms", seq_len=16384)
         for name in ("gating", "toeplitz")
     },
+    **{f"cost_none_{n}": effect(ESCAPE_COST, COST, ESCAPING["none"], measure="latency_ms", seq_len=n) for n in (256, 1024, 4096)},
     **{
         f"lost_{name}": cells(*(score(ESCAPE, part, arm, n) for part in (RECALL, COPY) for n in (64, 256))) for name, arm in TRAINED.items()
     },
@@ -517,6 +509,7 @@ PLACES: Mapping[str, Fillable] = {
             ("batch_relu", "kind of norm and activation", "BatchNorm, ReLU"),
         )
     },
+    "norm_8_high": effect(NORMS, "8 blocks", "post-norm, high rate", against="pre-norm, high rate"),
     **{f"unscaled_{kind}": effect(HEAD, "a head of 256 channels", f"{kind} scaling") for kind in ("no", "learned")},
     **{f"positions_{kind}": effect(POSITIONS, "digits", f"attention, {kind}") for kind in ("learned", "sinusoidal")},
     **{
@@ -575,7 +568,7 @@ PLACES: Mapping[str, Fillable] = {
         )
         for name, arm in (("linear", "linear attention"), ("toeplitz", "Toeplitz gates"), ("dense", "dense gates"))
     },
-    **{f"gpu_ratio_{n}": effect(GPU, "headline", "gMLP", measure="latency_ms", seq_len=n, phase="infer") for n in (256, 4096)},
+    "gpu_ratio_256": effect(GPU, "headline", "gMLP", measure="latency_ms", seq_len=256, phase="infer"),
     "three_300k_gpu": cells(
         Place(run=CIFAR_GPU, text=MEANS, where={}, rows=FAMILY_ROWS),
         lead(CIFAR_GPU, "gmlp", "vit"),
