@@ -277,8 +277,7 @@ def compare(*runs: str | Path | RunResult, options: Options) -> CompareResult:
     """
     from bench.analysis.front import compare_in
     from bench.reading.store import read_runs
-    from bench.report.console_views import write_comparison
-    from bench.report.sections.front import figure, json_of, notes, text_tables
+    from bench.report.sections.front import figure, json_of, notes, text_tables, write_comparison
 
     if not runs:
         raise RequestError("compare needs the folder of a run", "name a folder in results/")

@@ -82,13 +82,11 @@ class TorchCount:
     """FLOPs found by torch's counter.
 
     `flops`: all matrix products that ran, without those of `recomputed`. A complex multiply-add is four real ones.
-    `by_operator`: FLOPs by aten operator; they sum to `flops`.
     `recomputed`: FLOPs of the forward pass that ran again in the backward pass (`torch.utils.checkpoint`).
     `ffts`: number of real FFTs that ran, by length. A complex one counts as two; in several dimensions the length is the product of theirs.
     """
 
     flops: int
-    by_operator: Mapping[str, int]
     recomputed: int = 0
     ffts: Mapping[int, int] = field(default_factory=dict)
 
@@ -293,8 +291,8 @@ def _count_call_with_torch(module: nn.Module, data: Tensor, call: Callable[[_Pro
     if operators.reading and data.device.type == "cpu":
         raise CountError(f"what it multiplies depends on values, which {', '.join(sorted(operators.reading))} reads")
     _require_none_uncounted("torch's flop counter", operators.names)
-    by_operator = {str(operator): int(flops) for operator, flops in counter.get_flop_counts().get("Global", {}).items()}
-    return TorchCount(flops=sum(by_operator.values()), by_operator=by_operator, recomputed=products.recomputed, ffts=dict(operators.ffts))
+    flops = sum(map(int, counter.get_flop_counts().get("Global", {}).values()))
+    return TorchCount(flops=flops, recomputed=products.recomputed, ffts=dict(operators.ffts))
 
 
 def _require_none_uncounted(counter: str, uncounted: Iterable[str]) -> None:

@@ -37,6 +37,11 @@ def is_empty(value: Any) -> bool:
     return value is None or bool(pandas.isna(value))
 
 
+def known(value: Any) -> Any:
+    """Return the value; None if it is missing."""
+    return None if is_empty(value) else value
+
+
 def significant(value: float, digits: int = DIGITS) -> str:
     """Round to `digits` significant digits, keeping trailing zeros: 4.20, 12.3, 123.
 
@@ -140,9 +145,9 @@ def ratio(value: Any, low: Any = None, high: Any = None, *, is_range: bool = Fal
     return f"{_fixed(value, decimals)} {_bounds(_fixed(low, decimals), _fixed(high, decimals), is_range)}"
 
 
-def ratio_interval(found: Interval) -> str:
-    """Format a ratio with its interval, or with the range of values that are too few for one."""
-    return ratio(found.estimate, *(found.span or (found.low, found.high)), is_range=found.span is not None)
+def ratio_interval(found: Interval | None) -> str:
+    """Format a ratio with its interval, or with the range of values that are too few for one; "" without a ratio."""
+    return "" if found is None else ratio(found.estimate, *(found.span or (found.low, found.high)), is_range=found.span is not None)
 
 
 def _bounds(low: str, high: str, is_range: bool) -> str:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from bench.spec import Job, Outcome
 
+Held = TypeVar("Held")
 _listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", default=None)
 
 
@@ -23,13 +24,19 @@ def tell(text: str) -> None:
 
 
 @contextlib.contextmanager
-def listening(listener: Callable[[str], None]) -> Iterator[None]:
-    """Send messages to `listener` within this context."""
-    token = _listener.set(listener)
+def _holding(variable: ContextVar[Held], value: Held) -> Iterator[None]:
+    token = variable.set(value)
     try:
         yield
     finally:
-        _listener.reset(token)
+        variable.reset(token)
+
+
+@contextlib.contextmanager
+def listening(listener: Callable[[str], None]) -> Iterator[None]:
+    """Send messages to `listener` within this context."""
+    with _holding(_listener, listener):
+        yield
 
 
 _speaker: ContextVar[Job | None] = ContextVar("speaker", default=None)
@@ -43,11 +50,8 @@ def speaker() -> Job | None:
 @contextlib.contextmanager
 def speaking(job: Job) -> Iterator[None]:
     """Let messages within this context be of a job."""
-    token = _speaker.set(job)
-    try:
+    with _holding(_speaker, job):
         yield
-    finally:
-        _speaker.reset(token)
 
 
 _turns: ContextVar[Callable[[], float] | None] = ContextVar("turns", default=None)
@@ -62,11 +66,8 @@ def end_turn_if_over() -> float:
 @contextlib.contextmanager
 def taking_turns(wait: Callable[[], float]) -> Iterator[None]:
     """Let `wait` end the turns within this context; it returns the seconds waited."""
-    token = _turns.set(wait)
-    try:
+    with _holding(_turns, wait):
         yield
-    finally:
-        _turns.reset(token)
 
 
 class Progress(Protocol):

@@ -248,7 +248,6 @@ def test_custom_operators_are_opaque_and_counting_says_nothing(caplog: pytest.Lo
         assert {count(module, tokens()) for count in COUNTERS} == {SQUARE + PAIRS}
     assert not caplog.records
     assert capfd.readouterr() == ("", "")
-    assert count_with_torch(module, tokens()).by_operator == {"aten.mm": SQUARE, "aten.bmm": PAIRS}
     with torch.library._scoped_library("gmlp_bench_test", "FRAGMENT") as library:
         library.define("hidden(Tensor x) -> Tensor")
         library.impl("hidden", lambda x: x @ x.transpose(1, 2), "Meta")

@@ -32,7 +32,7 @@ from bench.analysis.effects import Contrast, Effect, place_text
 from bench.analysis.frame import SCOPE_KEYS, WITHOUT_PAIRS, is_subject, label_of, scope_of, scope_rank
 from bench.analysis.growth import ACTIVATIONS, LATENCY, Series, local_exponents, polynomial_of, samples_of, series_of
 from bench.intervals import LEVEL, Interval, joint_level
-from bench.numbers import is_empty
+from bench.numbers import is_empty, known
 from bench.questions import EQUAL, HIGHER, MEASURES, SOLVES, Prediction
 from bench.reading.timings import Timings, ratio_of
 from bench.spec import MEASURED, Plan
@@ -617,7 +617,7 @@ def judge_accuracy(claim: Claim, evidence: Evidence) -> list[Verdict]:
 
 
 def _group(row: Row) -> tuple[Any, ...]:
-    return tuple(None if is_empty(row[key]) else row[key] for key in GROUP)
+    return tuple(known(row[key]) for key in GROUP)
 
 
 def _is_timed(row: Row) -> bool:
@@ -632,7 +632,7 @@ def _pairs(rows: Sequence[Row]) -> Iterator[tuple[str, dict[str, Any], list[tupl
     """
     scopes: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
-        scopes[tuple(None if is_empty(row.get(key)) else row[key] for key in SCOPE_KEYS)].append(row)
+        scopes[tuple(known(row.get(key)) for key in SCOPE_KEYS)].append(row)
     for members in scopes.values():
         # a ViT with options is compared only with a gMLP that has the same options
         firsts: dict[str, dict[float, Row]] = defaultdict(dict)

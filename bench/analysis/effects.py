@@ -18,7 +18,7 @@ import numpy as np
 from bench.analysis.accuracy import MIN_SPREAD_SEEDS, Scores, compare_scores, half_width, seed_caveat
 from bench.analysis.frame import work_text
 from bench.intervals import LEVEL, Interval, joint_level, signed_ranks
-from bench.numbers import is_empty
+from bench.numbers import is_empty, known
 from bench.questions import MEASURES, Measure, Prediction
 from bench.reading.timings import Timings
 from bench.spec import AUTO, NO_ATTENTION, Part
@@ -204,7 +204,7 @@ def _contrasts(part: Part, arm: str, against: str, rows: Mapping[str, Mapping[st
 
 
 def _place(row: Mapping[str, Any], keys: Sequence[str]) -> tuple[Any, ...]:
-    return tuple(None if is_empty(row.get(key)) else row[key] for key in keys)
+    return tuple(known(row.get(key)) for key in keys)
 
 
 def _seed_results(measure: Measure, cell_id: str, observed: Observations) -> Sequence[float]:

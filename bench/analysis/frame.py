@@ -15,8 +15,9 @@ from typing import Any
 import pandas
 
 from bench import numbers
-from bench.numbers import count, is_empty
+from bench.numbers import count, is_empty, known
 from bench.reading.roofline import COLUMNS as ROOFLINE
+from bench.reading.table import row_values
 from bench.spec import AUTO, EXPLICIT, MEASURED, NO_ATTENTION, Part
 
 WORK_KEYS = ("device", "phase", "engine", "dtype", "batching", "task", "recipe")
@@ -286,15 +287,6 @@ def by_part(rows: pandas.DataFrame, parts: Sequence[Part]) -> pandas.DataFrame:
     return whole.drop_duplicates(["cell_id", "match", "batching"]).reset_index(drop=True)
 
 
-def row_values(frame: pandas.DataFrame) -> list[dict[str, Any]]:
-    """Return each row as a dict by column.
-
-    This equals `to_dict("records")`, which takes several times as long because it inspects every value.
-    """
-    names = list(frame.columns)
-    return [dict(zip(names, values, strict=True)) for values in zip(*(frame[name].tolist() for name in names), strict=True)]
-
-
 def _batch_texts(rows: pandas.DataFrame) -> list[str]:
     sizes = rows["batch_size"] if "batch_size" in rows else [None] * len(rows)
     return ["" if size is None or pandas.isna(size) else f"batch {int(size)}" for size in sizes]
@@ -336,7 +328,7 @@ def scopes_of(frame: pandas.DataFrame, column: str, places: Mapping[str, int]) -
 
 def scope_of(keys: Mapping[str, Any]) -> dict[str, Any]:
     """Return the scope of a series; empty values become None."""
-    return {key: _plain(keys.get(key)) for key in SCOPE_KEYS}
+    return {key: known(keys.get(key)) for key in SCOPE_KEYS}
 
 
 def scope_rank(scope: Mapping[str, Any], reach: float) -> tuple[float, ...]:
@@ -350,7 +342,3 @@ def scope_rank(scope: Mapping[str, Any], reach: float) -> tuple[float, ...]:
 
 def _place_in(wanted: tuple[str, ...], value: Any) -> int:
     return wanted.index(value) if value in wanted else len(wanted)
-
-
-def _plain(value: Any) -> Any:
-    return None if value is None or pandas.isna(value) or value == "" else value

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from bench.analysis.frame import ATTENTION_FAMILIES, SCOPE_KEYS, SERIES_KEYS, label_of
 from bench.intervals import Interval, ratio_over_rounds, signed_ranks
-from bench.numbers import counted, is_empty
+from bench.numbers import counted, is_empty, known
 from bench.reading.table import ATTENTION_MIXER
 from bench.reading.timings import Timings
 from bench.spec import NO_ATTENTION, Plan, PlannedCell
@@ -75,23 +75,19 @@ class Series:
     @property
     def has_one_shape(self) -> bool:
         """Whether all rows share width, depth, heads and ffn_width."""
-        return len({tuple(_known(row.get(size)) for size in SIZES) for row in self.rows}) == 1
+        return len({tuple(known(row.get(size)) for size in SIZES) for row in self.rows}) == 1
 
 
 def series_of(rows: Sequence[Row]) -> list[Series]:
     """Group rows that differ in length only; those of `bench.analysis.frame.by_part`. Groups with one length are left out."""
     found: dict[tuple[Any, ...], dict[float, Row]] = {}
     for row in rows:
-        found.setdefault(tuple(_known(row.get(key)) for key in SERIES_KEYS), {}).setdefault(row["seq_len"], row)
+        found.setdefault(tuple(known(row.get(key)) for key in SERIES_KEYS), {}).setdefault(row["seq_len"], row)
     return [
         Series(keys=dict(zip(SERIES_KEYS, keys, strict=True)), rows=tuple(by_length[n] for n in sorted(by_length)))
         for keys, by_length in found.items()
         if len(by_length) > 1
     ]
-
-
-def _known(value: Any) -> Any:
-    return None if is_empty(value) else value
 
 
 def complete_rounds(samples: Samples, lengths: Sequence[int]) -> tuple[Matrix, int]:
@@ -360,7 +356,7 @@ def _distinct(found: Sequence[Series], measure: GrowthMeasure) -> Sequence[Serie
         return found
     seen: dict[tuple[Any, ...], Series] = {}
     for series in found:
-        seen.setdefault((series.keys["model"], series.lengths, tuple(_known(row.get(measure.column)) for row in series.rows)), series)
+        seen.setdefault((series.keys["model"], series.lengths, tuple(known(row.get(measure.column)) for row in series.rows)), series)
     return list(seen.values())
 
 

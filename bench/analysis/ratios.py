@@ -15,11 +15,11 @@ from typing import Any
 
 import pandas
 
-from bench.analysis.frame import FUSED, Scope, is_subject, mixes_all, row_values, scopes_of
+from bench.analysis.frame import FUSED, Scope, is_subject, mixes_all, scopes_of
 from bench.intervals import LEVEL, Interval, joint_level, ratio_over_rounds
 from bench.measure.engines import EAGER
 from bench.numbers import is_empty
-from bench.reading.table import NOT_ATTENTION, attention_rank
+from bench.reading.table import NOT_ATTENTION, attention_rank, row_values
 from bench.reading.timings import Timings
 from bench.spec import EXPLICIT, MEASURED, NO_MATCH, Part
 

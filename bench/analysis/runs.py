@@ -21,12 +21,12 @@ import pandas
 from bench import catalog, numbers
 from bench.analysis.accuracy import Row, compare_scores, seed_caveat
 from bench.analysis.effects import place_text
-from bench.analysis.frame import cell_names, row_values
+from bench.analysis.frame import cell_names
 from bench.analysis.study import Study, study
 from bench.intervals import LEVEL, ROUNDING, Interval, joint_level
 from bench.measure.hosts import host_differences, host_type, is_known, machine_differences
 from bench.reading.store import StoredRun, read_runs
-from bench.reading.table import SeedScores, item_scores_of, references_of, rows_of
+from bench.reading.table import SeedScores, item_scores_of, references_of, row_values, rows_of
 from bench.reading.timings import ratio_of
 from bench.serialize import canonical_json
 from bench.spec import MEASURED, RequestError

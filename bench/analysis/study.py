@@ -18,7 +18,7 @@ import pandas
 from bench.analysis.accuracy import CurveGroup, Solved, equal_budgets, solved_seeds
 from bench.analysis.claims import Evidence, Verdict, judge, judge_prediction, judge_solving, withheld
 from bench.analysis.effects import ArmFront, Contrast, Effect, Observations, arm_fronts, contrasts_of, effects_of, with_baselines
-from bench.analysis.frame import cells, is_subject, mixes_all, prepare, row_values, scopes_of, varying
+from bench.analysis.frame import cells, is_subject, mixes_all, prepare, scopes_of, varying
 from bench.analysis.growth import (
     ClosedCrossing,
     ClosedForm,
@@ -46,7 +46,7 @@ from bench.planning.jobs import expected_jobs
 from bench.questions import Prediction
 from bench.reading.merge import merge_runs, rows_of_runs
 from bench.reading.store import StoredRun
-from bench.reading.table import SeedScores, control_of, is_extended, item_scores_of, trainings_of
+from bench.reading.table import SeedScores, control_of, is_extended, item_scores_of, row_values, trainings_of
 from bench.reading.timings import Timings
 from bench.spec import MEASURED, NO_MATCH, Plan, Record
 from bench.timing_groups import compared_lengths, num_contrasts

@@ -121,12 +121,11 @@ def concerns(
     `extended`: rounds were added because of their outcome.
     `others`: for merged runs, the environments of the other runs.
     """
-    takes_turns = any("restless_turns" in values for values in timed)
     environments = (environment, *others)
     found = [
         *_missing(num_missing),
         *(_control(control) if "latency" in metrics else ()),
-        *_unstable(rows, takes_turns=takes_turns),
+        *_unstable(rows),
         *_incomplete(rows),
         *_competition(environments, rows, is_timed=any(map(needs_quiet, metrics))),
         *_inline(environment, metrics),
@@ -169,11 +168,8 @@ def _control(control: Mapping[str, Any] | None) -> Iterator[Concern]:
         )
 
 
-def _unstable(rows: pd.DataFrame, *, takes_turns: bool) -> Iterator[Concern]:
-    """Report unstable latencies.
-
-    They are less serious if cells took turns, because turns keep ratios reliable.
-    """
+def _unstable(rows: pd.DataFrame) -> Iterator[Concern]:
+    """Report unstable latencies. Turns keep their ratios reliable."""
     if "latency_stable" not in rows:
         return
     unstable = rows[rows["latency_stable"].eq(False)]
@@ -183,7 +179,7 @@ def _unstable(rows: pd.DataFrame, *, takes_turns: bool) -> Iterator[Concern]:
         yield Concern(
             text=f"{len(unstable)} of {len(rows)} latencies are unstable ({cells}{', ...' if len(names) > 5 else ''})",
             advice="they drift, or their interval is wider than 10 %; rely on ratios, or run more --rounds for the times",
-            serious=len(unstable) > len(rows) / 2 and not takes_turns,
+            serious=False,
         )
 
 

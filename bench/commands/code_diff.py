@@ -290,7 +290,7 @@ def _show(found: Sequence[CodeRatio], first: Revision, second: Revision, failing
 def _table(found: Sequence[CodeRatio], first: Revision, second: Revision) -> Table:
     from bench.report.tables import Table
 
-    rows = ((each.name, *map(numbers.duration, each.latency_ms), _ratio_text(each.ratio), each.verdict) for each in found)
+    rows = ((each.name, *map(numbers.duration, each.latency_ms), numbers.ratio_interval(each.ratio), each.verdict) for each in found)
     headers = ("configuration", f"A: {first.name}", f"B: {second.name}", "B / A", "verdict")
     return Table(headers=headers, numeric=(False, True, True, True, False), rows=tuple(rows))
 
@@ -320,7 +320,3 @@ def _document(
 def _ratio_json(ratio: Interval) -> dict[str, float | None]:
     bounds = (None, None) if ratio.is_open else (ratio.low, ratio.high)
     return {"estimate": ratio.estimate, "low": bounds[0], "high": bounds[1], "num": ratio.num}
-
-
-def _ratio_text(ratio: Interval | None) -> str:
-    return numbers.ratio_interval(ratio) if ratio else ""

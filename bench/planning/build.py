@@ -48,14 +48,12 @@ Each suggestion takes about a hundred searches.
 class PartRequest:
     """A requested part of a plan.
 
-    `match`: the matching policy to report; empty for the policies of its requests.
     `arms`: a request per arm, by name; a part that compares nothing has one arm named "".
     `baseline`: name of the arm that the others are compared with.
     `facts`: facts known before measuring, by arm.
     """
 
     name: str = ""
-    match: str = ""
     arms: Mapping[str, Request]
     baseline: str = ""
     facts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -218,7 +216,7 @@ def _part(part: PartRequest, found: Mapping[str, Mapping[str, PlannedCell]]) -> 
     arms = [PlannedArm(name=arm, cells=tuple(cells), facts=part.facts.get(arm, {})) for arm, cells in found.items() if arm and cells]
     return Part(
         name=part.name,
-        match=part.match or ", ".join(policies),
+        match=", ".join(policies),
         batching=f"{batch_tokens} tokens per batch" if batch_tokens else "",
         cells=tuple(dict.fromkeys(cell_id for cells in found.values() for cell_id in cells)),
         arms=tuple(arms),

@@ -27,7 +27,6 @@ from bench.spec import (
 from bench.tasks._info import CLASS, Images, info_of
 from models.layers.dropout import DROPOUT_PLACES
 from models.layers.options import Option, read_options
-from models.layers.shape import require_one_of
 
 BOUNDS: dict[str, dict[str, Any]] = {
     "epochs": {"low": 1, "high": MAX_EPOCHS},
@@ -113,11 +112,10 @@ def check_device(recipe: Recipe, device: str) -> None:
 
 
 def check_recipe(recipe: Recipe) -> None:
-    """Raise ValueError if a recipe's precision is unknown or a number is out of bounds.
+    """Raise ValueError if a number of a recipe is out of bounds.
 
     Recipes from plan files have not passed `parse_recipe`.
     """
-    require_one_of("precision", recipe.precision, PRECISIONS)
     for option in OPTIONS:
         value = getattr(recipe, option.name)
         if not option.allows(value):

@@ -250,9 +250,16 @@ def write_table(rows: pd.DataFrame, folder: Path) -> None:
 
 def json_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows as JSON data; missing and infinite values are null."""
-    plain = rows.astype(object).where(rows.notna() & ~rows.isin((math.inf, -math.inf)), None)
-    names = list(rows.columns)
-    return [dict(zip(names, values, strict=True)) for values in zip(*(plain[name].tolist() for name in names), strict=True)]
+    return row_values(rows.astype(object).where(rows.notna() & ~rows.isin((math.inf, -math.inf)), None))
+
+
+def row_values(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return each row as a dict by column.
+
+    This equals `to_dict("records")`, which takes several times as long because it inspects every value.
+    """
+    names = list(frame.columns)
+    return [dict(zip(names, values, strict=True)) for values in zip(*(frame[name].tolist() for name in names), strict=True)]
 
 
 def _typed(rows: pd.DataFrame, others: Collection[str]) -> pd.DataFrame:

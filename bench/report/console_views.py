@@ -90,7 +90,7 @@ def show_comparison(fronts: Fronts, folder: Path, as_json: bool) -> Path:
     Prints the answer, then the trained models and their differences, as text or as one JSON document. Writes the page, which has every table
     whole, and its figure into `folder`.
     """
-    from bench.report.sections.front import json_of, notes, text_tables
+    from bench.report.sections.front import json_of, notes, text_tables, write_comparison
 
     if as_json:
         console.print_json(json_of(fronts))
@@ -101,15 +101,6 @@ def show_comparison(fronts: Fronts, folder: Path, as_json: bool) -> Path:
             more = f" ({len(shown)} of {len(table.rows)}; the page has all)" if len(shown) < len(table.rows) else ""
             console.print_table(table.headers, shown, table.numeric, title=f"\n{title}{more}")
     return write_comparison(fronts, folder)
-
-
-def write_comparison(fronts: Fronts, folder: Path) -> Path:
-    """Write the page of a comparison and its figure; return the page's path."""
-    from bench.report.sections import front
-
-    with writing(folder):
-        front.write_comparison(fronts, folder)
-    return folder / f"{front.name_of(fronts)}.md"
 
 
 def show_two_runs(found: TwoRuns, check: BoundCheck | None, folder: Path | None, *, as_json: bool) -> None:

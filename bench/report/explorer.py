@@ -52,7 +52,6 @@ MEASURES = {name: (TIMES | COUNTS | SCORES)[name] for name in (*FIRST, *TIMES, *
 """Labels by column. The explorer opens on the first that was measured."""
 BOUNDS = {
     "latency_ms": ("latency_low_ms", "latency_high_ms"),
-    "throughput_per_s": ("throughput_low_per_s", "throughput_high_per_s"),
     "energy_j": ("energy_low_j", "energy_high_j"),
 }
 FRACTIONS = ("flops_quadratic_share", "products_share", "accuracy", "train_accuracy", "exact_accuracy", "score", "mfu", "roofline_share")

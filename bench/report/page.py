@@ -199,17 +199,14 @@ def _trust(study: Study) -> tuple[Block, ...]:
 def _control_sentence(control: Mapping[str, Any] | None) -> str:
     if control is None:
         return "This run has no A/A control, so it cannot show how much two equal configurations differ on this machine."
-    is_range = bool(control.get("is_range"))
-    measured = numbers.ratio(control.get("ratio"), control.get("low"), control.get("high"), is_range=is_range) or "could not be computed"
+    is_range = bool(control["is_range"])
+    measured = numbers.ratio(control["ratio"], control["low"], control["high"], is_range=is_range)
     level = 100 * float(control["level"])
-    cell = control.get("cell", "")
-    lead = f"A/A control: {cell or 'one configuration'}, measured under two names; ratio {measured}"
+    lead = f"A/A control: {control['cell']}, measured under two names; ratio {measured}"
     if is_range:
         return f"{lead}, the range over rounds; {control['num_rounds']} are too few for an interval at {level:g} %."
     lead += f" ({level:g} % interval over rounds)."
-    if numbers.is_empty(control.get("ratio")):
-        return f"{lead} The noise of this machine is therefore unknown."
-    if control.get("contains_one"):
+    if control["contains_one"]:
         return f"{lead} It contains 1, as it should."
     return f"{lead} It excludes 1: the machine was too noisy, or drifted. Differences of this size or smaller are meaningless here."
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pandas
 
 from bench import numbers
-from bench.analysis.frame import row_values, varying, work_text
+from bench.analysis.frame import varying, work_text
 from bench.intervals import MAX_STABLE_WIDTH
+from bench.reading.table import row_values
 from bench.spec import MEASURED, NO_ATTENTION, PREDICTED, Plan, Skipped
 
 if TYPE_CHECKING:
@@ -102,10 +103,6 @@ def _memory(row: Row) -> str:
     return f"{text}, predicted" if text and row["memory_source"] == PREDICTED else text
 
 
-def _accuracy(row: Row) -> str:
-    return numbers.fraction(row["accuracy"], row["accuracy_low"], row["accuracy_high"])
-
-
 def _fft_flops(row: Row) -> str:
     """Return the FLOPs of FFTs; "" where there are none, so that a run without FFTs has no such column."""
     return numbers.count(row["fft_flops"]) if row["fft_flops"] > 0 else ""
@@ -113,10 +110,6 @@ def _fft_flops(row: Row) -> str:
 
 def _energy(row: Row) -> str:
     return f"{numbers.significant(row['energy_j'])} J" if pandas.notna(row["energy_j"]) else ""
-
-
-def _exact_accuracy(row: Row) -> str:
-    return numbers.fraction(row["exact_accuracy"], row["exact_accuracy_low"], row["exact_accuracy_high"])
 
 
 def _score(row: Row) -> str:
@@ -153,8 +146,8 @@ MARKED_LATENCY = Column(header="latency", text=_marked_time, key="latency_ms")
 UNMEASURED = Column(header="status", text=lambda row: "" if row["status"] == MEASURED else row["status"], numeric=False)
 RATIO = Column(header="latency ratio", text=_latency_ratio, key="ratio")
 MEMORY = Column(header="peak memory", text=_memory, key="peak_memory_bytes")
-ACCURACY = Column(header="accuracy", text=_accuracy, key="accuracy")
-EXACT_ACCURACY = Column(header="exact sequences", text=_exact_accuracy, key="exact_accuracy")
+ACCURACY = Column(header="accuracy", text=_ratio("accuracy"), key="accuracy")
+EXACT_ACCURACY = Column(header="exact sequences", text=_ratio("exact_accuracy"), key="exact_accuracy")
 PERPLEXITY = Column(header="perplexity", text=_ratio("perplexity"), key="perplexity")
 SCORE = Column(header="score", text=_score, key="score")
 ENERGY = Column(header="energy", text=_energy, key="energy_j")

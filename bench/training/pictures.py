@@ -58,5 +58,4 @@ def decode_picture(record: Record) -> Picture | None:
     if not stored or entries is None:
         return None
     pixels = np.array(entries).astype(np.uint8).reshape(stored["shape"])
-    grid = stored["grid"]  # of a square it was one number at first
-    return Picture(pixels=pixels, grid=(grid, grid) if isinstance(grid, int) else tuple(grid), patch_side=stored["patch_side"])
+    return Picture(pixels=pixels, grid=tuple(stored["grid"]), patch_side=stored["patch_side"])

@@ -8,8 +8,9 @@ import numpy as np
 import pandas
 import pytest
 
-from bench.analysis.frame import by_part, row_values, variant_names
+from bench.analysis.frame import by_part, variant_names
 from bench.analysis.growth import FLOPS, LATENCY, complete_rounds, samples_of, series_of, without_twins
+from bench.reading.table import row_values
 from bench.reading.timings import Timings
 from bench.spec import Part, PlannedArm
 from tests.analysis.made_runs import Made, evidence

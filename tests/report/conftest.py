@@ -131,7 +131,7 @@ def build(
         "git_dirty": False,
         "load_before": [0.1, 0.2],
     }
-    control = {"cell": "gmlp, n = 17", "ratio": 1.002, "low": 0.99, "high": 1.014, "contains_one": True, "level": 0.99}
+    control = {"cell": "gmlp, n = 17", "ratio": 1.002, "low": 0.99, "high": 1.014, "contains_one": True, "level": 0.99, "is_range": False}
     values: dict[str, Any] = {
         "name": "2025-01-02_cpu_test",
         "environment": environment,

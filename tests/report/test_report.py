@@ -202,7 +202,7 @@ def test_the_counts_that_were_compared_are_named_in_runs_from_before_the_column_
 
 @pytest.mark.usefixtures("without_figures")
 def test_a_control_of_few_rounds_has_their_range(make_data: MakeData) -> None:
-    known = {"cell": "gmlp, n = 17", "ratio": 1.002, "low": 0.99, "high": 1.014, "contains_one": True, "level": 0.999}
+    known = {"cell": "gmlp, n = 17", "ratio": 1.002, "low": 0.99, "high": 1.014, "contains_one": True, "level": 0.999, "is_range": False}
     text = page_text(make_data(control={**known, "is_range": True, "num_rounds": 7}))
     assert "ratio 1.002 (0.990 to 1.014), the range over rounds; 7 are too few for an interval at 99.9 %." in text
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 
 from bench import numbers
-from bench.analysis.frame import row_values
 from bench.analysis.front import accuracies_of
 from bench.analysis.study import Study
+from bench.reading.table import row_values
 from bench.report.charts.lines import Line, draw_series, label_ends, panels
 from bench.report.charts.style import SeriesStyle, display_name, series_styles
 from bench.report.charts.ticks import linear_ticks, spaced

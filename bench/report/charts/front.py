@@ -15,8 +15,8 @@ from matplotlib.axes import Axes as Plot
 from matplotlib.figure import Figure
 
 from bench import numbers
-from bench.analysis.frame import row_values
 from bench.analysis.front import EXACT, Axes, on_front, task_names
+from bench.reading.table import row_values
 from bench.report.charts.lines import LABEL_POINTS, WIDTH, Line, figure_of, label_ends, panels
 from bench.report.charts.style import GREY, INK, PAPER, SeriesStyle, display_name, slug
 from bench.report.charts.ticks import linear_ticks, round_ticks, spaced

@@ -10,10 +10,11 @@ import pandas
 from matplotlib.axes import Axes
 
 from bench import numbers
-from bench.analysis.frame import row_values, work_text
+from bench.analysis.frame import work_text
 from bench.analysis.growth import FlopsGrowth, gate_and_attention
 from bench.analysis.ratios import attentions, is_fused
 from bench.analysis.study import Study
+from bench.reading.table import row_values
 from bench.report.charts.lines import WIDTH, Line, draw_guide, draw_series, label_ends, panels
 from bench.report.charts.style import GREY, METAFORMER, SeriesStyle, display_name, role_of, series_styles
 from bench.report.charts.ticks import bytes_axis, length_axis, log_value_axis

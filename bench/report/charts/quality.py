@@ -13,10 +13,12 @@ from matplotlib.axes import Axes as Plot
 from matplotlib.patches import FancyArrowPatch
 
 from bench import numbers
-from bench.analysis.frame import is_subject, row_values
+from bench.analysis.accuracy import CURVE_GROUP
+from bench.analysis.frame import is_subject
 from bench.analysis.front import QUALITIES, Axes, CostAgainstQuality, front_of, varying_cost
 from bench.analysis.ratios import attentions
 from bench.analysis.study import Study
+from bench.reading.table import row_values
 from bench.report.charts.front import without_open_times
 from bench.report.charts.lines import LABEL_POINTS, Line, label_ends, panels
 from bench.report.charts.style import INK, PAPER, SeriesStyle, display_name, series_styles, slug
@@ -25,7 +27,6 @@ from bench.report.document import FigureBlock
 
 COSTS = {"latency_ms": "latency of a batch (ms)", "flops": "forward FLOPs per sample", "params": "parameters"}
 """Costs by preference: the first that every model has and that tells models apart."""
-GROUP = ("task", "recipe", "seq_len", "size")
 X_MARGIN, Y_MARGIN = 1.12, 0.12
 ARROW_GAP = 5.0
 BOX = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.5}
@@ -95,14 +96,14 @@ def _compared(study: Study) -> CostAgainstQuality | None:
     known = [y for y in QUALITIES if study.frame[y].notna().any()]
     axes = next((Axes(x=x, y=y) for y in known if (x := varying_cost(study, y, list(COSTS)))), None)
     found = front_of(study, axes, {}) if axes else None
-    return found and dataclasses.replace(found, rows=found.rows[~found.rows.duplicated(["model", *GROUP], keep=False)])
+    return found and dataclasses.replace(found, rows=found.rows[~found.rows.duplicated(["model", *CURVE_GROUP], keep=False)])
 
 
 def steps_of(found: CostAgainstQuality) -> list[Step]:
     """Pair gMLP with attention at every size, in the order of the rows."""
     shown = {frozenset((one.first_id, one.second_id)): one.significant for one in found.comparisons}
     steps = []
-    for _, members in found.rows.groupby(list(GROUP), sort=False):
+    for _, members in found.rows.groupby(list(CURVE_GROUP), sort=False):
         rows = row_values(members)
         gmlp = next((row for row in rows if is_subject(row, "gmlp")), None)
         other = next((row for row in rows if row["label"] in attentions(members).values()), None)

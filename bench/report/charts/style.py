@@ -52,12 +52,8 @@ SETTINGS: dict[str, Any] = {
     "ytick.color": INK,
     "xtick.labelsize": 8,
     "ytick.labelsize": 8,
-    "legend.frameon": False,
-    "legend.fontsize": 8.5,
-    "legend.handlelength": 3.2,
     "lines.linewidth": 1.6,
     "lines.markersize": 5,
-    "hatch.linewidth": 0.6,
     "figure.facecolor": PAPER,
     "savefig.dpi": 160,
     # names come from the user, so a dollar sign must not start a formula

@@ -14,7 +14,7 @@ from bench.analysis.frame import NUMBER_COLUMNS
 from bench.analysis.growth import FLOPS, LATENCY, GrowthMeasure
 from bench.analysis.study import Study
 from bench.intervals import LEVEL, joint_level
-from bench.questions import MEASURES, OWN_SPREADS, Measure
+from bench.questions import MEASURES, OWN_SPREADS
 from bench.report.document import Block, TableBlock
 from bench.report.sections.verdicts import interval_json, interval_text, plain_value
 from bench.report.tables import Column, Table, number, plain, table
@@ -75,11 +75,11 @@ def effect_table(part: Part, effects: Sequence[Effect], study: Study) -> Table:
     columns = (
         plain("variant"),
         *(_place(key) for key in PLACES if any(key in effect.contrast.place for effect in effects)),
-        *(column for name in QUALITIES for column in (_quality(name), _effect(name, _against(MEASURES[name])))),
+        *(column for name in QUALITIES for column in (_quality(name), _effect(name))),
         Column(header="solved by", text=lambda row: row["solved_text"], key="solved"),
         Column(header="steps to solve it", text=lambda row: row["steps_text"], key="steps"),
         number("state_bytes", "state", numbers.bytes_text),
-        *(_effect(name, "ratio") for name in COSTS),
+        *(_effect(name) for name in COSTS),
         Column(header="width / ffn_width", text=lambda row: f"{row['width']:.0f} / {row['ffn_width']:.0f}", key="width"),
         Column(header="training time", text=lambda row: numbers.duration(1e3 * row["train_s"]), key="train_s"),
         number("num_seeds", "seeds", numbers.whole),
@@ -139,10 +139,6 @@ def effects_json(effects: Sequence[Effect]) -> list[dict[str, Any]]:
     ]
 
 
-def _against(measure: Measure) -> str:
-    return "ratio" if measure.is_ratio else "difference"
-
-
 def _place(key: str) -> Column:
     def text(row: Row) -> str:
         return "" if numbers.is_empty(row[key]) else numbers.whole(row[key]) if isinstance(row[key], float) else str(row[key])
@@ -159,7 +155,7 @@ def _quality(name: str) -> Column:
     )
 
 
-def _effect(name: str, kind: str) -> Column:
+def _effect(name: str) -> Column:
     def text(row: Row) -> str:
         effect: Effect | None = row["effects"][name]
         if effect is None:
@@ -167,7 +163,7 @@ def _effect(name: str, kind: str) -> Column:
         mark = "" if effect.is_exact or name in COSTS or effect.caveat else (", significant" if effect.shown else f", {NO_EFFECT}")
         return f"{interval_text(effect.estimate, effect.measure.unit)}{mark}"
 
-    return Column(header=f"{MEASURES[name].title}, {kind}", text=text, key=f"effect on {name}")
+    return Column(header=f"{MEASURES[name].title}, {MEASURES[name].unit}", text=text, key=f"effect on {name}")
 
 
 def _solved(row: Row, effect: Effect | None, study: Study) -> tuple[str, float | None]:

@@ -15,13 +15,14 @@ from bench import catalog, numbers
 from bench.analysis.accuracy import GROUP, Comparison
 from bench.analysis.claims import ANSWERS, UNDECIDED, Verdict
 from bench.analysis.effects import QUALITIES, Effect, place_text
-from bench.analysis.frame import FUSED, incomplete, row_values, work_text
+from bench.analysis.frame import FUSED, incomplete, work_text
 from bench.analysis.front import accuracies_of
 from bench.analysis.growth import PEAK, Crossovers, FlopsGrowth, gate_and_attention, gating_pairs
 from bench.analysis.ratios import FASTEST_PEER, PeerComparison
 from bench.analysis.study import Study
 from bench.analysis.trust import unlike_planned, unlike_sizes
 from bench.questions import MEASURES
+from bench.reading.table import row_values
 from bench.report.sections import winners
 from bench.report.sections.findings import finding_sentences
 from bench.report.sections.wording import configurations_text, effect_text, join_names, size_note, spell_out_model

@@ -111,7 +111,7 @@ def cells_table(found: TwoRuns) -> Table:
         (
             found.names[c.cell_id],
             c.verdict,
-            numbers.ratio_interval(c.ratio) if c.ratio else "",
+            numbers.ratio_interval(c.ratio),
             *("" if ms is None else f"{ms:.4g}" for ms in _latencies(c.cell_id, found)),
             f"{c.rounds[0]}, {c.rounds[1]}",
         )

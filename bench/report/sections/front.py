@@ -12,7 +12,7 @@ import pandas
 
 from bench import numbers
 from bench.analysis.accuracy import Comparison
-from bench.analysis.frame import row_values, work_text
+from bench.analysis.frame import work_text
 from bench.analysis.front import (
     DIFFERENCE_UNITS,
     EXACT,
@@ -28,7 +28,8 @@ from bench.analysis.front import (
     task_names,
     unmeasured,
 )
-from bench.files import write_bytes, write_text
+from bench.files import write_bytes, write_text, writing
+from bench.reading.table import row_values
 from bench.report import tables
 from bench.report.charts.front import MAX_PANELS, X_LABELS, draw_fronts, is_unstable
 from bench.report.charts.style import figure_style, series_styles
@@ -99,14 +100,15 @@ def write_comparison(fronts: Fronts, folder: Path) -> Path:
     """Write page and figures into `folder`; return the page's path.
 
     The page is compare_<x>_<y>.md, with all costs in its name; the figure is SVG. `folder` is created if missing. Equal data give equal bytes.
+    Raises RequestError if it cannot be written.
     """
-    (folder / "figures").mkdir(parents=True, exist_ok=True)
-    with figure_style():
+    page = folder / f"{name_of(fronts)}.md"
+    with writing(folder), figure_style():
+        (folder / "figures").mkdir(parents=True, exist_ok=True)
         document = _document(fronts)
         for name, image in images_of(document.figures).items():
             write_bytes(folder / "figures" / f"{name}.svg", svg_file(image))
-    page = folder / f"{name_of(fronts)}.md"
-    write_text(page, to_markdown(document))
+        write_text(page, to_markdown(document))
     return page
 
 

@@ -67,7 +67,7 @@ def mean_table(means: Sequence[Mean]) -> Table:
     """Return geometric means: a row per peer, a column per kind."""
     rows: dict[tuple[str, ...], dict[str, str]] = {}
     for mean in (mean for mean in means if mean.ratio):
-        text = f"{_ratio(mean.ratio)}, {mean.num_places} of {mean.num_planned}"
+        text = f"{numbers.ratio_interval(mean.ratio)}, {mean.num_places} of {mean.num_planned}"
         rows.setdefault((mean.part, mean.peer), {})[mean.kind] = text
     return _table(("part", "peer"), rows)
 
@@ -77,7 +77,7 @@ def cell_table(comparison: PeerComparison) -> Table:
     rows: dict[tuple[str, ...], dict[str, str]] = {}
     for pair in comparison.pairs:
         row = rows.setdefault((*_place_texts(pair.place), pair.peer), {})
-        row[pair.kind] = _ratio(pair.ratio)
+        row[pair.kind] = numbers.ratio_interval(pair.ratio)
         if pair.kind == SHIPPED:
             error = pair.theirs.get("output_error")
             row["output error"] = "" if numbers.is_empty(error) else f"{error:.1e}"
@@ -116,10 +116,6 @@ def _place_texts(place: PeerPlace) -> tuple[str, str, str]:
 
 def _place_json(place: PeerPlace) -> dict[str, Any]:
     return {"part": place.part, "phase": place.phase, "n": place.seq_len, "batch_size": place.batch_size}
-
-
-def _ratio(ratio: Interval | None) -> str:
-    return numbers.ratio_interval(ratio) if ratio else ""
 
 
 def _ratio_json(ratio: Interval | None) -> dict[str, float | None]:

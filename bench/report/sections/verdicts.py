@@ -79,7 +79,6 @@ FIGURES: Mapping[str, Callable[[float], str]] = {
     "difference": lambda value: f"{value:+.3f}",
     "share": numbers.percent,
     "exponent": lambda value: f"{value:.2f}",
-    "length": lambda value: f"{value:,.0f}",
 }
 
 
@@ -109,13 +108,13 @@ def verdicts_json(study: Study) -> dict[str, Any]:
         "command": study.plan.command,
         "quick": study.plan.settings.quick,
         "answer": " ".join(answer_sentences(study)),
-        "verdicts": [{**_claim_json(verdict), **_verdict_json(verdict)} for verdict in study.verdicts],
-        "predictions": [{**_claim_json(verdict), **_verdict_json(verdict)} for verdict in study.prediction_verdicts],
+        "verdicts": list(map(_claimed_json, study.verdicts)),
+        "predictions": list(map(_claimed_json, study.prediction_verdicts)),
     }
 
 
-def _claim_json(verdict: Verdict) -> dict[str, Any]:
-    return {"claim": {name: text for name, text in to_json(verdict.claim).items() if text}}
+def _claimed_json(verdict: Verdict) -> dict[str, Any]:
+    return {"claim": {name: text for name, text in to_json(verdict.claim).items() if text}, **_verdict_json(verdict)}
 
 
 def _verdict_json(verdict: Verdict) -> dict[str, Any]:

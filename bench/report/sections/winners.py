@@ -15,10 +15,11 @@ from typing import Any
 import pandas
 
 from bench import numbers
-from bench.analysis.frame import WORK_KEYS, constant_work, row_values, varying, work_text
+from bench.analysis.frame import WORK_KEYS, constant_work, varying, work_text
 from bench.analysis.ratios import RankedModel, Ranking
 from bench.analysis.study import Study
 from bench.analysis.trust import TOLERANCE, unlike_sizes
+from bench.reading.table import row_values
 from bench.report.charts.style import role_of
 from bench.report.document import Block, Field, Paragraph, Strip, TableBlock
 from bench.report.sections.wording import join_names, size_note, spell_out_model, spell_out_policy
@@ -479,12 +480,6 @@ def _pair_caption(study: Study) -> str:
     rankings = [ranking for ranking in study.winners if ranking.others]
     conditions = constant_work(study.frame)
     lead = "Latency of each model over that of the fastest."
-    if not study.timings:
-        how = (
-            "Each ratio divides two medians, not paired by round. A difference is significant if the two 95 % intervals do not overlap and both "
-            "configurations are stable. No correction for the number of comparisons."
-        )
-        return f"{lead} {how} Conditions: {conditions}."
     bound = 1 + rankings[0].margin
     interleaved = all(pair.interleaved for ranking in rankings for pair in ranking.others)
     how_paired = "each round's value is the median over blocks in which the two took turns" if interleaved else "paired by round"
