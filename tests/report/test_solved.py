@@ -130,3 +130,16 @@ def test_the_figure_counts_tasks_by_mixer_and_joins_its_sizes(make_data: MakeDat
         assert draw_solved(solving(make_data, dict.fromkeys(STATES, 10), until_solved=False)) is None, "its caption would be false"
     assert few is not None
     assert few.title == "Seeds that solve a task, against the state: 5 seeds of each model decide nothing"
+
+
+def test_a_mixer_of_no_last_panel_is_named_beside_its_point(make_data: MakeData) -> None:
+    data = solving(make_data, dict.fromkeys(STATES, 10))
+    (whole,) = data.plan.parts
+    without = dataclasses.replace(whole, arms=tuple(arm for arm in whole.arms if arm.name != "gate"))
+    parts = tuple(dataclasses.replace(whole if place == 1 else without, name=f"part {place}") for place in range(4))
+    data.__dict__["plan"] = dataclasses.replace(data.plan, parts=parts)
+    with figure_style():
+        found = draw_solved(data)
+    assert found is not None
+    texts = [[text.get_text() for text in axis.texts] for axis in found.figure.axes]
+    assert [sorted(text) for text in texts] == [[], ["gate"], ["attention", "delta rule"], ["attention", "delta rule"]]

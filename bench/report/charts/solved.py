@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from bench import numbers
 from bench.analysis.accuracy import Solved
 from bench.analysis.study import Study
+from bench.report.charts.lines import LABEL_POINTS, Line, draw_series, label_ends, panels
 from bench.report.charts.lines import WIDTH as ONE_WIDTH
-from bench.report.charts.lines import Line, draw_series, label_ends, panels
-from bench.report.charts.style import SeriesStyle, series_styles
+from bench.report.charts.style import SeriesStyle, series_styles, slug
 from bench.report.charts.ticks import powers_of_two
 from bench.report.document import FigureBlock
 from bench.report.tables import Table
@@ -54,6 +54,9 @@ def draw_solved(study: Study) -> FigureBlock | None:
     styles, across = series_styles(names), min(MAX_ACROSS, len(parts))
     width = WIDTH if across > 1 else ONE_WIDTH
     figure, axes = panels(len(parts), names, width=width, height=HEIGHT, across=across, top=TOP, start=START, names_at_end=True)
+    ends_row = [place % across == across - 1 or place == len(parts) - 1 for place in range(len(parts))]
+    ended = {part for part, is_end in zip(parts, ends_row, strict=True) if is_end}
+    unnamed = [name for name in names if not any(point.mixer == name and point.part in ended for point in points)]
     for place, (axis, part) in enumerate(zip(axes, parts, strict=True)):
         own = [point for point in points if point.part == part]
         lines = [_line([point for point in own if point.mixer == name], name, styles[name]) for name in names]
@@ -61,8 +64,12 @@ def draw_solved(study: Study) -> FigureBlock | None:
         _draw_bars(axis, own, styles)
         draw_series(axis, lines)
         _set_axes(axis, own, part, is_first=place % across == 0, is_lowest=place + across >= len(parts))
-        if place % across == across - 1 or place == len(parts) - 1:
+        if ends_row[place]:
             label_ends(axis, lines)
+        for line in lines:
+            if line.label in unnamed:  # no panel at the end of a row has it
+                unnamed.remove(line.label)
+                _label_inside(axis, line)
     return FigureBlock(
         name="solved-by-state",
         title=solved_title(points),
@@ -121,6 +128,13 @@ def _line(points: Sequence[Point], mixer: str, style: SeriesStyle) -> Line:
     return Line(
         label=mixer, style=style, x=[point.state_bytes for point in points], y=[point.solved.num / point.solved.of for point in points]
     )
+
+
+def _label_inside(axis: Axes, line: Line) -> None:
+    """Write a line's name to the right of its last point."""
+    axis.annotate(
+        line.label, (line.x[-1], line.y[-1]), (5, 5), textcoords="offset points", color=line.style.color, fontsize=LABEL_POINTS
+    ).set_gid(f"label-{slug(line.label)}")
 
 
 def _draw_bars(axis: Axes, points: Sequence[Point], styles: dict[str, SeriesStyle]) -> None:
