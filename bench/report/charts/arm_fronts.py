@@ -22,8 +22,12 @@ LABEL_DISTANCE = 0.13
 
 
 def draw_arm_fronts(study: Study) -> FigureBlock | None:
-    """Draw the first trained part, at its shortest and its longest n; None without variants both trained and timed."""
-    fronts = [front for front in study.arm_fronts if front.part == study.arm_fronts[0].part]
+    """Draw the timed part if it is trained too, else the first trained one, at its shortest and its longest n.
+
+    None without variants both trained and timed.
+    """
+    timed = [front for front in study.arm_fronts if front.part == front.time_part]
+    fronts = timed or [front for front in study.arm_fronts if front.part == study.arm_fronts[0].part]
     if not fronts:
         return None
     drawn = [fronts[0], fronts[-1]][: min(MAX_PANELS, len(fronts))]
