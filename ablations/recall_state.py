@@ -148,7 +148,7 @@ ABLATION = Ablation(
                 text=f"{n // 8} pairs among {n}: attention {{}}; linear attention {{}}, a state space {{}}, the gated delta rule {{}}, a gate {{}}.",
                 about=needed(n, sizes),
             )
-            for n, sizes in LONGER.items()
+            for n, sizes in list(LONGER.items())[1:]  # an answer has three sentences
         ),
     ),
     rounds=20,
