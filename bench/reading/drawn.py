@@ -96,15 +96,14 @@ def without_undrawn(records: Sequence[Record], plan: Plan) -> list[Record]:
     kept = {(one.training, one.mixing.kind) for one in drawn_mixings(mixings_of(records, plan))}
     pictured = {training for training, _ in pictures_of(records, plan).values()}
 
-    def is_left_out(record: Record, name: str) -> bool:
-        return name in undrawn or (name == PICTURE and record.subject_id not in pictured)
-
     result = []
     for record in records:
         kinds = (record.outcome.values.get("mixing") or {}).get("kinds", ())
         undrawn = {f"{kind}_{part}" for kind in kinds if (record.subject_id, kind) not in kept for part in PARTS}
-        samples = {name: series for name, series in record.outcome.samples.items() if not is_left_out(record, name)}
-        if len(samples) < len(record.outcome.samples):
+        if record.subject_id not in pictured:
+            undrawn.add(PICTURE)
+        if undrawn & record.outcome.samples.keys():
+            samples = {name: series for name, series in record.outcome.samples.items() if name not in undrawn}
             record = dataclasses.replace(record, outcome=dataclasses.replace(record.outcome, samples=samples))
         result.append(record)
     return result
