@@ -64,7 +64,7 @@ MEMORY_SHARE = 0.8
 class Pilot:
     """The pilot measurement of one cell.
 
-    `call_s`: seconds per call.
+    `call_s`: seconds per call, in the fastest call or burst.
     `setup_s`: seconds to build and warm up its process.
     `changes`: absolute log-ratios of neighbouring bursts.
     `peak_bytes`: memory used by its process; None if unknown.
