@@ -15,9 +15,9 @@ export PYTHONDONTWRITEBYTECODE :=
 
 help:
 	@echo "make install   install into .venv, which the others do by themselves"
-	@echo "make demo      measure gMLP, ViT and Transformer side by side and write a report (under 3 minutes)"
+	@echo "make demo      measure gMLP, ViT and Transformer side by side and write a report (3 to 4 minutes)"
 	@echo "make replicate measure the README's headline ratios on this machine, for bench pool (5 to 10 minutes on one thread)"
-	@echo "make test      the everyday tests (under 3 minutes on two quiet cores)"
+	@echo "make test      the everyday tests (2 to 5 minutes)"
 	@echo "make test-slow what they leave out: whole runs that are killed, stopped and gone on with, Ray, the browser, compilers, large models"
 	@echo "make test-all  both"
 	@echo "make lint      style, types and import layers"

@@ -19,13 +19,13 @@ from bench.spec import RequestError
 from models.layers.options import as_keys
 
 SUFFIX = ".toml"
-RECIPE = "recipe"
+RECIPE, EPOCHS = "recipe", "epochs"
 
 
 def texts_in(path: Path, *, overridden: Collection[str] = (), typed_alone: Collection[str] = ()) -> dict[str, str]:
     """Return the texts of the fields that a file gives.
 
-    `overridden`: fields whose value in the file does not count.
+    `overridden`: fields whose value in the file does not count; of the epochs neither that in the recipe.
     `typed_alone`: flags that no file gives.
     Raises RequestError, naming the file and the key, for what is no request.
     """
@@ -38,6 +38,9 @@ def texts_in(path: Path, *, overridden: Collection[str] = (), typed_alone: Colle
     try:
         texts = texts_of({key.replace("-", "_"): value for key, value in values.items()}, flags_of(Request))
         texts = {name: text for name, text in texts.items() if name not in overridden}
+        if EPOCHS in overridden and RECIPE in texts:
+            others = [entry for entry in texts.pop(RECIPE).split(",") if entry.partition("=")[0] != EPOCHS]
+            texts |= {RECIPE: ",".join(others)} if others else {}
         read(Request, texts)
     except RequestError as wrong:
         raise RequestError(f"{path}: {as_keys(wrong.message)}", as_keys(wrong.marked_hint)) from wrong

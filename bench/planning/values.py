@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
@@ -42,7 +43,7 @@ def existing_folder(text: str) -> Path:
     """Parse the path of a folder. Raises RequestError if it is not there."""
     path = named_path(text)
     if not path.is_dir():
-        raise RequestError(f"{text!r} is not a folder", "name a folder that exists")
+        raise RequestError(f"{text!r} is not a folder", f"name a folder that exists, or make it: mkdir -p {shlex.quote(text)}")
     return path
 
 

@@ -330,7 +330,7 @@ def read_json(path: Path) -> object:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         data: object = msgspec.json.decode(content)
     except OSError as error:
-        raise RequestError(f"cannot read {path}: {error.strerror or error}", "restore it, or name another run folder") from error
+        raise RequestError(f"cannot read {path}: {error.strerror or error}", "restore it, or name another file or run folder") from error
     except (ValueError, RecursionError) as error:
         if isinstance(error, RequestError):
             raise

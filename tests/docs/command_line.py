@@ -20,8 +20,8 @@ INTRODUCTION = """# Command line
 Every command of `bench`, with its arguments and flags. `make docs` writes this page from the program; `bench COMMAND --help` shows the same.
 
 A LIST is comma-separated, without spaces. Results go to stdout; progress, warnings and paths go to stderr. Exit codes: 0 done; 1 done, but
-something failed or a bound was exceeded; 2 the request was wrong; 130 interrupted. `bench --install-completion` lets the shell complete
-commands, flags, models, metrics, tasks, engines, questions and runs."""
+something failed or a bound was exceeded; 2 the request was wrong; 75 the time of `--minutes` is over; 130 interrupted.
+`bench --install-completion` lets the shell complete commands, flags, models, metrics, tasks, engines, questions and runs."""
 RECIPE = """## Keys of --recipe
 
 `--recipe epochs=20,augment=crop+flip` changes these keys alone, for every model alike."""

@@ -242,6 +242,15 @@ def test_what_is_typed_wins_over_the_file(mine: Path) -> None:
     assert "--quick" in found._plan.command
 
 
+@pytest.mark.parametrize("more", ["", "\nbatch_size = 8"])
+def test_typed_epochs_win_over_those_of_the_files_recipe(more: str, mine: Path) -> None:
+    mine.write_text(f'models = "gmlp"\nseq = 17\ntask = "digits"\nwidth = 16\ndepth = 1\nmetrics = "accuracy"\n[recipe]\nepochs = 9{more}')
+    texts = texts_in(mine, overridden=["epochs"])
+    assert texts.get("recipe", "") == ("batch_size=8" if more else "")
+    assert "epochs=9" in texts_in(mine)["recipe"]
+    assert bench.plan(config=mine, epochs=2)._plan.recipe.epochs == 2
+
+
 @pytest.mark.parametrize(
     ("words", "message", "hint"),
     [
