@@ -8,10 +8,11 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import itertools
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -484,7 +485,7 @@ def _run_command(arguments: list[str] | None) -> int:
         )
         near = difflib.get_close_matches(typed, known, n=1, cutoff=0.75)
         example = named and group.commands[words[0]].epilog.removeprefix("Example: ")
-        guess = f"did you mean {near[0]}? " if near else f"try {example}, or " if example else ""
+        guess = _slip(words) or (f"did you mean {near[0]}? " if near else f"try {example}, or " if example else "")
         console.error(" ".join(wrong.format_message().partition(" (Possible")[0].partition(" Did you mean")[0].split()), guess + see)
         return EXIT_WRONG
     except (KeyboardInterrupt, typer.Abort):
@@ -496,6 +497,15 @@ def _run_command(arguments: list[str] | None) -> int:
         console.error(f"{failed.strerror or failed}: {failed.filename or 'while writing'}")
         return EXIT_FAILED
     return int(code or 0)
+
+
+def _slip(words: Sequence[str]) -> str:
+    """Name a slip that the parser's own words do not; "" without one."""
+    if words[:1] == ["diff"] and "--code" in words and "--" not in words:
+        return "flags of bench run stand behind two dashes: bench diff --code REV_A REV_B -- --models gmlp --seq 257; "
+    if broken := next((pair for pair in itertools.pairwise(words) if pair[0].endswith(",")), None):
+        return f"a list has no spaces: {''.join(broken)}; "
+    return ""
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -32,7 +32,7 @@ MALFORMED = {
     "unknown option of a family": "run --models gmlp+pol=mean --seq 17",
     "option value not allowed": "run --models gmlp+pool=max --seq 17",
     "option value zero": "run --models gmlp+spatial_heads=0 --seq 17",
-    "models with spaces": "run --models gmlp vit --seq 17",
+    "models with spaces": "run --models gmlp, vit --seq 17",
     "a file for a model": "run --models vit,mine/mix.py --seq 17",
     "no seq": "run --models gmlp",
     "seq one": "run --models gmlp --seq 1",
@@ -118,12 +118,14 @@ MALFORMED = {
     "diff with nothing": "diff nowhere nowhere",
     "diff of one run": "diff nowhere",
     "code of an unknown revision": "diff --code no-such-revision . -- --models gmlp,vit --seq 17,65",
+    "code without two dashes": "diff --code HEAD . --models gmlp,vit --seq 17,65",
     "plan for an unwritable file": "plan --models vit --seq 17 --out /proc/nowhere/plan.json",
 }
 
 
 WORDS = {
-    "models with spaces": ("extra argument", "vit", "bench run --help"),
+    "models with spaces": ("extra argument", "vit", "a list has no spaces: gmlp,vit", "bench run --help"),
+    "code without two dashes": ("two dashes: bench diff --code REV_A REV_B --",),
     "a file for a model": ("mine/mix.py is a file", "write mine/mix.py:NAME"),
     "unknown family": ("gmpl", "did you mean gmlp?", "bench list families"),
     "seq that the task has not": ("64", "17, 65, 257", "--seq"),
@@ -196,7 +198,9 @@ def test_a_malformed_request_gets_one_clear_line_and_writes_nothing(
     named = re.search(r"--(?!help)[a-z]", err) or any(word in err for word in MALFORMED[name].split())
     assert named, "it names neither a field nor a value that was typed"
     assert all(word in err for word in WORDS.get(name, ()))
-    assert ("No such option" in err) == (name == "unknown flag"), "a case of a flag that is gone proves nothing"
+    assert ("No such option" in err) == (name in ("unknown flag", "code without two dashes")), (
+        "a case of a flag that is gone proves nothing"
+    )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -44,6 +44,8 @@ def _show_effects(effects: Sequence[Effect]) -> None:
     kinds = [[effect for effect in largest.values() if _is_quality(effect) is kind] for kind in (True, False)]
     rows = [_row(effect) for kind in kinds for effect in kind[:MAX_SHOWN]]
     if not rows:
+        if not measured:  # of counts alone, which are exact
+            return
         console.print_lines("", f"No effect on quality or latency is significant{_commonest_caveat(measured)}.")
         return
     title = "\nSignificant effects, the largest of each pair; intervals: 95 %, together for the variants at one place"
