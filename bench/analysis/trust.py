@@ -129,6 +129,7 @@ def concerns(
         *_incomplete(rows),
         *_competition(environments, rows, is_timed=any(map(needs_quiet, metrics))),
         *_inline(environment, metrics),
+        *_slots(environments, metrics),
         *_preempted(timed),
         *_page_faults(rows),
         *_timer(timed),
@@ -227,6 +228,15 @@ def _inline(environment: Mapping[str, Any], metrics: Sequence[str]) -> Iterator[
             advice="use this for debugging only; measure with --on process",
             serious=True,
             about=(TIMES, MEMORY),
+        )
+
+
+def _slots(environments: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> Iterator[Concern]:
+    if "accuracy" in metrics and any("ray" in facts.get("executors", ()) for facts in environments):
+        yield Concern(
+            text="trainings ran in slots of Ray, which may share a machine",
+            advice="compare accuracies, not training times; without --on ray trainings take turns",
+            serious=False,
         )
 
 

@@ -107,6 +107,7 @@ def test_a_clean_run_has_no_findings() -> None:
         ),
         (rows(), {"environment": {**CLEAN, "threads": 1, "load_at_end": 4.0}}, "4 processes wanted a processor", False),
         (rows(), {"environment": {**CLEAN, "executors": ["inline", "process"]}}, "--on inline", True),
+        (rows(), {"environment": {**CLEAN, "executors": ["ray"]}, "metrics": ["accuracy"]}, "trainings ran in slots of Ray", False),
         (rows(), {"others": [{**CLEAN, "cpu_type": None}]}, "host unknown in 1 of 2 runs", False),
     ],
 )
