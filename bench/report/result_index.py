@@ -101,6 +101,8 @@ def entries_of(results: Path) -> Iterator[tuple[Entry, Study | None]]:
     for folder in folders:
         name = folder.relative_to(results).as_posix()
         try:
+            if not is_stored(folder / PLAN) and folder.name not in notes:
+                raise RequestError(f"{folder} has no {PLAN}", "restore it")
             known = study(read_run(folder)) if holds_records(folder) else None
             yield _entry(name, folder, known, note_of(folder)), known
         except RequestError as error:
@@ -109,10 +111,14 @@ def entries_of(results: Path) -> Iterator[tuple[Entry, Study | None]]:
 
 
 def _runs_in(folder: Path, notes: Collection[str]) -> list[Path]:
-    """Return the folder if it is a run or has a note, else the runs in it."""
-    if is_stored(folder / PLAN) or folder.name in notes:
+    """Return the folder if it is a run, what is left of one, or has a note, else the runs in it."""
+    if _is_run(folder) or folder.name in notes:
         return [folder]
-    return [path for path in sorted(folder.iterdir()) if is_stored(path / PLAN)]
+    return [path for path in sorted(folder.iterdir()) if _is_run(path)]
+
+
+def _is_run(folder: Path) -> bool:
+    return is_stored(folder / PLAN) or holds_records(folder) or (folder / ENVIRONMENT).exists()
 
 
 def _day_in(name: str) -> str:

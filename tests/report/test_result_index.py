@@ -12,7 +12,7 @@ import pytest
 from bench import cli
 from bench.analysis.study import Study, study
 from bench.reading.store import NOTES, StoredRun, is_stored, note_of, read_plan
-from bench.report.result_index import COMPLETE, PAGE, QUICK, UNFINISHED, Entry, entries_of, index_text, write_index
+from bench.report.result_index import COMPLETE, PAGE, QUICK, UNFINISHED, UNREADABLE, Entry, entries_of, index_text, write_index
 from bench.report.sections.answer import MAX_SENTENCES, answer_sentences, question_of
 from bench.running.writer import start_run
 from bench.spec import PLAN, RequestError
@@ -150,3 +150,12 @@ def test_notes_that_cannot_be_read_are_no_reason_to_refuse_a_page(results: Path)
     for content in ("torn", "[]", json.dumps({SECOND: "x"})):
         (results / NOTES).write_text(content)
         assert note_of(results / SECOND) == {}
+
+
+@pytest.mark.parametrize("place", ["left", "bob/left"])
+def test_what_is_left_of_a_run_without_its_plan_has_a_row(place: str, results: Path) -> None:
+    (results / place).mkdir(parents=True)
+    shutil.copy(RESULTS / FIRST / "environment.json", results / place)
+    (found,) = (entry for entry in entries(results) if entry.name == place)
+    assert (found.state, "has no plan.json" in found.doubts[0].text) == (UNREADABLE, True)
+    assert len(entries(results)) == 3
