@@ -131,7 +131,7 @@ class PaysFrom:
 
 @dataclass(frozen=True, kw_only=True)
 class LeastState:
-    """The least state among `arms` with which most seeds solve a part's task, and the time of that arm over the baseline's.
+    """The least state among `arms` with which most seeds solve a part's task.
 
     The arms are those of one mixer.
     """

@@ -55,7 +55,7 @@ def _text(asked: Asked | PaysFrom | LeastState, study: Study) -> str:
 
 
 def least_state_text(asked: LeastState, study: Study) -> str:
-    """Write `from 4 KiB on (time: 1.31× [1.28, 1.34])` or `not with 33 KiB or less`; of the largest state that is open, how many seeds solve it.
+    """Write `from 4 KiB` or `not with 33 KiB`; of the largest state that is open, how many seeds solve it.
 
     "" without every arm's seeds. They decide by the interval of their share (`bench.analysis.accuracy.Solved`).
     """
@@ -68,12 +68,9 @@ def least_state_text(asked: LeastState, study: Study) -> str:
     if not enough:
         state, arm = next(((state, name) for state, name in reversed(states) if study.solved[cells[name]].is_by_most is None), states[-1])
         found, size = study.solved[cells[arm]], numbers.bytes_text(state)
-        is_open = f"in {found.num} of {found.of} seeds with {size}, which is open"
-        return is_open if found.is_by_most is None else f"not with {size}{' or less' if len(states) > 1 else ''}"
-    state, arm = enough[0]
-    text = f"with {numbers.bytes_text(state)}" if enough[0] == states[0] else f"from {numbers.bytes_text(state)} on"
-    time = _effect_text(Asked(part=asked.part, arm=arm, measure=LATENCY), study)
-    return f"{text} (time: {time})" if time else text
+        return f"not with {size}" if found.is_by_most is False else f"open ({found.num} of {found.of})"
+    state, _ = enough[0]
+    return f"{'with' if enough[0] == states[0] else 'from'} {numbers.bytes_text(state)}"
 
 
 def _effect_text(asked: Asked, study: Study) -> str:
