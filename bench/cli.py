@@ -484,8 +484,8 @@ def _run_command(arguments: list[str] | None) -> int:
             (getattr(wrong, "option_name", ""), getattr(wrong, "possibilities", None) or []) if named else (words[0], group.commands)
         )
         near = difflib.get_close_matches(typed, known, n=1, cutoff=0.75)
-        example = named and group.commands[words[0]].epilog.removeprefix("Example: ")
-        guess = _slip(words) or (f"did you mean {near[0]}? " if near else f"try {example}, or " if example else "")
+        example = group.commands[words[0]].epilog.removeprefix("Example: ") if named else ""
+        guess = _slip(words, example) or (f"did you mean {near[0]}? " if near else f"try {example}, or " if example else "")
         console.error(" ".join(wrong.format_message().partition(" (Possible")[0].partition(" Did you mean")[0].split()), guess + see)
         return EXIT_WRONG
     except (KeyboardInterrupt, typer.Abort):
@@ -499,10 +499,10 @@ def _run_command(arguments: list[str] | None) -> int:
     return int(code or 0)
 
 
-def _slip(words: Sequence[str]) -> str:
-    """Name a slip that the parser's own words do not; "" without one."""
+def _slip(words: Sequence[str], example: str) -> str:
+    """Name a slip that the parser's own words do not; "" without one. `example`: of the command."""
     if words[:1] == ["diff"] and "--code" in words and "--" not in words:
-        return "flags of bench run stand behind two dashes: bench diff --code REV_A REV_B -- --models gmlp --seq 257; "
+        return f"flags of bench run stand behind two dashes: {example}; "
     if broken := next((pair for pair in itertools.pairwise(words) if pair[0].endswith(",")), None):
         return f"a list has no spaces: {''.join(broken)}; "
     return ""

@@ -125,7 +125,7 @@ MALFORMED = {
 
 WORDS = {
     "models with spaces": ("extra argument", "vit", "a list has no spaces: gmlp,vit", "bench run --help"),
-    "code without two dashes": ("two dashes: bench diff --code REV_A REV_B --",),
+    "code without two dashes": ("two dashes: bench diff --code main . -- --models",),
     "a file for a model": ("mine/mix.py is a file", "write mine/mix.py:NAME"),
     "unknown family": ("gmpl", "did you mean gmlp?", "bench list families"),
     "seq that the task has not": ("64", "17, 65, 257", "--seq"),
