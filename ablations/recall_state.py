@@ -32,7 +32,7 @@ FUZZY, NOISY, SELECTIVE, COMPRESSION, MEMORISATION = "fuzzy recall", "noisy reca
 RECIPE = "schedule=cosine,warmup=0.05,weight_decay=0.01,label_smoothing=0,validation_fraction=0.02,learning_rate=4e-3,until_solved=true"
 SIZES = (128, 32, 8, 2)
 """Numbers in the state of a channel. A head of linear attention or of the delta rule has no more than it has channels."""
-BLOCKS = {"width": str(WIDTH), "depth": "2", "metrics": "params,flops,latency,memory,accuracy", "epochs": "40"}
+BLOCKS = {"depth": "2", "metrics": "params,flops,latency,memory,accuracy", "epochs": "40"}
 
 
 def arm(name: str, mixer: str, remembers: str, head_width: int = 16) -> Arm:
