@@ -100,7 +100,7 @@ def device_of(request: Request, *, may_be_elsewhere: bool) -> str:
     return "cuda" if may_be_elsewhere and request.device == "cuda" else environment.resolve_device(request.device)
 
 
-def require_data_of(plan: Plan) -> None:
+def require_data_of(plan: Plan, say: Say) -> None:
     """Raise RequestError for missing data, or weights to begin with, before anything is measured."""
     from bench.measure.weights import require_start
     from bench.spec import base_recipe, is_trained
@@ -109,7 +109,7 @@ def require_data_of(plan: Plan) -> None:
     if trains(plan):
         trained = [planned.cell for planned in plan.cells if is_trained(planned.cell, plan)]
         for task in dict.fromkeys(cell.workload.task for cell in trained):
-            require_data(task)
+            require_data(task, say)
         for recipe in dict.fromkeys(base_recipe(cell, plan) for cell in trained):
             require_start(recipe)
 

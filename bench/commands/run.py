@@ -154,7 +154,7 @@ def carry_out(plan: Plan, options: Options, show_progress: ShowsProgress, say: S
     if options.checkpoints and not trains(plan):
         raise RequestError("`checkpoints` needs the metric accuracy", "add accuracy to `metrics`, or leave `checkpoints` out")
     note_untrained(plan, say)
-    require_data_of(plan)
+    require_data_of(plan, say)
     ahead = jobs_to_run(plan, chosen.records, options.retry)
     if ahead:
         _require_time(plan, ahead, options)

@@ -5,13 +5,15 @@ requested; `Split` and `Splits` hold its items. A task file imports no torch at 
 
 info          (TaskChoice) -> TaskInfo: the facts that planning needs. Imports no torch.
 load          (TaskChoice, *, num_tokens, place) -> Splits. May import torch. Raises RequestError if the data are missing.
-require_data  optional: (TaskChoice, Place) -> None. Raises RequestError if the data are missing, before any measurement. Imports no torch.
+require_data  optional: (TaskChoice, Place) -> None. Downloads what is missing if the place allows it; raises RequestError if data are missing or are
+              not the published ones. It runs before any measurement, and imports no torch unless it downloads.
 OPTIONS       optional: an `Option` for each option that may be written `name+option=value`.
 ARGUMENT      optional: the word for the argument that must follow `name:`, such as FOLDER.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -137,9 +139,20 @@ def load_splits(text: str, *, num_tokens: int) -> Splits:
     return splits
 
 
-def require_data(text: str) -> None:
-    """Raise RequestError, naming the expected folder, if a task's data are missing."""
-    choice = choose(text)
+def require_data(text: str, say: Callable[[str], None] | None = None) -> None:
+    """Download a task's missing data if that is allowed; `say` is told before.
+
+    Raises RequestError, naming the expected folder, if they are missing.
+    """
+    choice, place = choose(text), place_named()
     check = getattr(catalog.load("tasks", choice.name), "require_data", None)
-    if check:
-        check(choice, place_named())
+    if not check:
+        return
+    try:
+        check(choice, dataclasses.replace(place, download=False))
+    except RequestError:
+        if not place.download:
+            raise
+        if say:
+            say(f"downloading what task {choice.name} lacks into {place.folder(choice.name)}")
+        check(choice, place)

@@ -13,6 +13,7 @@ from bench.tasks.readers.images import ITEMS_OPTION, load_cifar, require_files, 
 
 FOLDER = "cifar-10-batches-py"
 FILES = (*(f"data_batch_{part}" for part in range(1, 6)), "test_batch", "batches.meta")
+KIND = "CIFAR10"
 OPTIONS = (ITEMS_OPTION,)
 INFO = TaskInfo(
     name="cifar10",
@@ -31,7 +32,7 @@ def info(choice: TaskChoice) -> TaskInfo:
 
 
 def require_data(choice: TaskChoice, place: Place) -> None:
-    require_files(INFO.name, place, FOLDER, FILES)
+    require_files(INFO.name, place, FOLDER, FILES, KIND)
 
 
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
@@ -40,4 +41,4 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
     The option `items` limits the training images. Raises RequestError if files are missing or do not match their checksums.
     """
     require_data(choice, place)
-    return load_cifar(choice, INFO, "CIFAR10", place, FOLDER)
+    return load_cifar(choice, INFO, KIND, place, FOLDER)

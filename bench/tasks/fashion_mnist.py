@@ -41,7 +41,7 @@ def info(choice: TaskChoice) -> TaskInfo:
 
 
 def require_data(choice: TaskChoice, place: Place) -> None:
-    require_files(INFO.name, place, FOLDER, FILES, endings=("", ".gz"))
+    require_files(INFO.name, place, FOLDER, FILES, "FashionMNIST", endings=("", ".gz"))
 
 
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
@@ -54,8 +54,6 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
 
     root = place.folder(INFO.name)
     with reading_errors(INFO.name, place, FOLDER):
-        if place.download:
-            FashionMNIST(root, download=True)
         images, labels, test_images, test_labels = (_read(root / FOLDER / name) for name in FILES)
         train, test = _split(images, labels), _split(test_images, test_labels)
     return subset_splits(choice, INFO, train, test, FashionMNIST.classes)
@@ -96,5 +94,5 @@ def _require_published(packed: Path) -> None:
     if not check_integrity(packed, dict(FashionMNIST.resources)[packed.name]):
         raise RequestError(
             f"task {INFO.name}: {packed} does not match its published md5 sum",
-            "delete it and copy an intact file there, or add `download` if the network is available",
+            "delete it and copy an intact file there, or delete it and add `download` where there is a network",
         )

@@ -17,7 +17,7 @@ from bench.spec import RequestError
 from bench.tasks import Place, Splits
 from bench.tasks._info import Sequences, TaskChoice, TaskInfo
 from bench.tasks.readers.hub import HubSplit, PublishedTexts, download
-from bench.tasks.readers.text import Texts, TextSplits, info_with_tokens, published_splits, read_json_lines, require_tokenizer
+from bench.tasks.readers.text import Texts, TextSplits, info_with_tokens, read_json_lines, require_tokenizer, to_splits, whole
 from bench.tasks.readers.tokenise import BYTE_VOCAB_SIZE, LABELLED_OPTIONS
 
 OPTIONS = LABELLED_OPTIONS
@@ -42,20 +42,21 @@ def info(choice: TaskChoice) -> TaskInfo:
 
 
 def require_data(choice: TaskChoice, place: Place) -> None:
+    _read(choice, place)
+
+
+def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
+    return to_splits(_read(choice, place), options=choice.options, num_tokens=num_tokens)
+
+
+def _read(choice: TaskChoice, place: Place) -> TextSplits:
     require_tokenizer(choice)
     root = place.folder("imdb")
     missing = [part for part in PARTS if _found(root, part) is None]
     if missing and place.download:
         download(PUBLISHED, [f"{part}.jsonl" for part in missing], root / "imdb")
-    for part in PARTS:
-        source(root, part)
-
-
-def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
-    require_data(choice, place)
-    root = place.folder("imdb")
-    read = TextSplits(**{part: read_reviews(source(root, part)) for part in PARTS})
-    return published_splits(INFO, read, source(root, "train").parent, choice, num_tokens=num_tokens)
+    found = {part: source(root, part) for part in PARTS}
+    return whole(INFO, TextSplits(**{part: read_reviews(path) for part, path in found.items()}), found["train"].parent)
 
 
 def source(root: Path, part: str) -> Path:

@@ -19,9 +19,10 @@ from bench.tasks.readers.text import (
     Texts,
     TextSplits,
     info_with_tokens,
-    published_splits,
     read_lines,
     require_tokenizer,
+    to_splits,
+    whole,
 )
 from bench.tasks.readers.tokenise import BYTE_VOCAB_SIZE, LABELLED_OPTIONS
 
@@ -51,16 +52,19 @@ def info(choice: TaskChoice) -> TaskInfo:
 
 
 def require_data(choice: TaskChoice, place: Place) -> None:
-    require_tokenizer(choice)
-    require_files(PUBLISHED, place.folder("sst2") / "sst2", place)
+    _read(choice, place)
 
 
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
-    require_data(choice, place)
+    return to_splits(_read(choice, place), options=choice.options, num_tokens=num_tokens)
+
+
+def _read(choice: TaskChoice, place: Place) -> TextSplits:
+    require_tokenizer(choice)
     folder = place.folder("sst2") / "sst2"
+    require_files(PUBLISHED, folder, place)
     train, validation, test = (read_phrases(folder / name) for name in PUBLISHED.files)
-    read = TextSplits(train=train, validation=validation, test=test)
-    return published_splits(INFO, read, folder, choice, num_tokens=num_tokens)
+    return whole(INFO, TextSplits(train=train, validation=validation, test=test), folder)
 
 
 def read_phrases(path: Path) -> Texts:

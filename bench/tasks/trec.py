@@ -14,7 +14,7 @@ from bench.spec import RequestError
 from bench.tasks import Place, Splits
 from bench.tasks._info import Sequences, TaskChoice, TaskInfo
 from bench.tasks.readers.hub import CONVERTED, HubSplit, PublishedTexts, require_files
-from bench.tasks.readers.text import Texts, TextSplits, info_with_tokens, published_splits, require_tokenizer
+from bench.tasks.readers.text import Texts, TextSplits, info_with_tokens, require_tokenizer, to_splits, whole
 from bench.tasks.readers.tokenise import BYTE_VOCAB_SIZE, LABELLED_OPTIONS
 
 OPTIONS = LABELLED_OPTIONS
@@ -41,14 +41,18 @@ def info(choice: TaskChoice) -> TaskInfo:
 
 
 def require_data(choice: TaskChoice, place: Place) -> None:
-    require_tokenizer(choice)
-    require_files(PUBLISHED, folder(place), place)
+    _read(choice, place)
 
 
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
-    require_data(choice, place)
-    read = TextSplits(train=read_questions(folder(place) / TRAIN_FILE), test=read_questions(folder(place) / TEST_FILE))
-    return published_splits(INFO, read, folder(place), choice, num_tokens=num_tokens)
+    return to_splits(_read(choice, place), options=choice.options, num_tokens=num_tokens)
+
+
+def _read(choice: TaskChoice, place: Place) -> TextSplits:
+    require_tokenizer(choice)
+    found = folder(place)
+    require_files(PUBLISHED, found, place)
+    return whole(INFO, TextSplits(train=read_questions(found / TRAIN_FILE), test=read_questions(found / TEST_FILE)), found)
 
 
 def folder(place: Place) -> Path:

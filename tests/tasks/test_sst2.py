@@ -36,7 +36,7 @@ def test_a_part_of_the_set_does_not_pass_for_the_whole(folder: Path) -> None:
     lines = (folder / "dev.tsv").read_text().splitlines(keepends=True)
     (folder / "dev.tsv").write_text("".join(lines[:801]))
     with pytest.raises(RequestError, match=r"\(67349, 800, 1821\)"):
-        load_splits("sst2", num_tokens=4)
+        require_data("sst2")
 
 
 @pytest.mark.parametrize(

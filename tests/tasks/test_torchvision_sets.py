@@ -38,8 +38,8 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return tried
 
 
-def load(text: str, root: Path, *, download: bool = False) -> Splits:
-    task, place = catalog.load("tasks", text.partition("+")[0]), Place(data_root=str(root), download=download)
+def load(text: str, root: Path) -> Splits:
+    task, place = catalog.load("tasks", text.partition("+")[0]), Place(data_root=str(root))
     splits: Splits = task.load(choose(text), num_tokens=16, place=place)
     return splits
 
@@ -132,7 +132,6 @@ def test_an_absent_set_is_told_with_the_folder_that_is_expected(name: str, tmp_p
         assert str(tmp_path / FOLDERS[name]) in str(raised.value)
         assert "--data-root" in raised.value.hint
         assert "--download" in raised.value.hint
-    module.require_data(choose(name), Place(data_root=str(tmp_path), download=True))
     assert not connections
 
 
@@ -153,10 +152,11 @@ def test_a_torn_file_is_told_in_one_line_and_an_absent_one_named(
     assert not connections
 
 
-@pytest.mark.parametrize("name", ["cifar10", "fashion_mnist"])
-def test_a_download_that_fails_is_told_in_one_line(name: str, tmp_path: Path, connections: list[Any]) -> None:
-    with pytest.raises(RequestError, match="cannot be read or downloaded") as raised:
-        load(name, tmp_path, download=True)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_download_that_fails_is_told_in_one_line_before_anything_is_measured(name: str, tmp_path: Path, connections: list[Any]) -> None:
+    place = Place(data_root=str(tmp_path), download=True)
+    with pytest.raises(RequestError, match="cannot be downloaded") as raised:
+        catalog.load("tasks", name).require_data(choose(name), place)
     assert "\n" not in str(raised.value)
     assert isinstance(raised.value.__cause__, (URLError, RuntimeError))
     assert connections

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from bench import cli
 from bench.spec import RequestError
 from bench.tasks import DATA_VARIABLE, load_splits, require_data, trec
 from tests.contracts.made_data import made_for, text_of_bytes
@@ -47,6 +48,18 @@ def test_absent_data_are_refused_naming_the_folder(tmp_path: Path, monkeypatch: 
     monkeypatch.delenv(DATA_VARIABLE)
     with pytest.raises(RequestError, match="needs a folder with data sets"):
         require_data("trec")
+
+
+def test_a_part_of_the_set_is_refused_before_anything_runs(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "TREC_10.label").write_bytes(b"NUM:dist How far ?\n" * 499)
+    monkeypatch.chdir(folder)
+    with pytest.raises(SystemExit) as ended:
+        cli.main("run --models vit --seq 17 --width 32 --depth 1 --heads 2 --ffn-width 64 --metrics accuracy --task trec".split())
+    assert ended.value.code == 2
+    assert "holds (5452, 0, 499) items for training, validation and testing; the data set has (5452, 0, 500)" in capsys.readouterr().err
+    assert not (folder / "results").exists()
 
 
 def test_a_line_without_a_class_is_refused_naming_it(tmp_path: Path) -> None:

@@ -35,10 +35,10 @@ EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", 
 TORCHVISION_ADVICE = "You can use download=True to download it"
 
 
-def require_files(task: str, place: Place, folder: str, names: Sequence[str], *, endings: Sequence[str] = ("",)) -> None:
-    """Raise RequestError if a file is missing and downloads are off.
+def require_files(task: str, place: Place, folder: str, names: Sequence[str], kind: str, *, endings: Sequence[str] = ("",)) -> None:
+    """Let torchvision's class `kind` download missing files if `place` allows it.
 
-    The message names the expected folder. A file may have any of `endings`.
+    A file may have any of `endings`. Raises RequestError, naming the expected folder, if a file is missing and cannot be downloaded.
     """
     expected = place.folder(task) / folder
     absent = [name for name in names if not any((expected / f"{name}{ending}").is_file() for ending in endings)]
@@ -47,10 +47,15 @@ def require_files(task: str, place: Place, folder: str, names: Sequence[str], *,
             f"task {task} expects its data in {expected}; not found there: {', '.join(absent)}",
             f"put the data into {expected}, name another `data_root`, or add `download`",
         )
+    if absent:
+        from torchvision import datasets
+
+        with reading_errors(task, place, folder, attempted="downloaded"):
+            getattr(datasets, kind)(place.folder(task), download=True)
 
 
 @contextmanager
-def reading_errors(task: str, place: Place, folder: str) -> Iterator[None]:
+def reading_errors(task: str, place: Place, folder: str, *, attempted: str = "read") -> Iterator[None]:
     """Turn errors from damaged files or failed downloads into a one-line RequestError."""
     expected = place.folder(task) / folder
     try:
@@ -58,11 +63,10 @@ def reading_errors(task: str, place: Place, folder: str) -> Iterator[None]:
     except RequestError:
         raise
     except READ_ERRORS as error:
-        attempted = "read or downloaded" if place.download else "read"
         reason = " ".join(str(error).split()).removesuffix(TORCHVISION_ADVICE).rstrip() or type(error).__name__
         raise RequestError(
             f"task {task}: the data in {expected} cannot be {attempted}: {reason}",
-            f"delete {expected} and copy intact files there, or add `download` if the network is available",
+            f"delete {expected} and copy intact files there, or delete it and add `download` where there is a network",
         ) from error
 
 
@@ -104,7 +108,7 @@ def load_cifar(choice: TaskChoice, whole: TaskInfo, kind: str, place: Place, fol
         return Split(inputs=images, targets=torch.tensor(stored.targets, dtype=torch.int64))
 
     with reading_errors(whole.name, place, folder):
-        stored = [getattr(datasets, kind)(place.folder(whole.name), train=is_train, download=place.download) for is_train in (True, False)]
+        stored = [getattr(datasets, kind)(place.folder(whole.name), train=is_train) for is_train in (True, False)]
         train, test = map(split_of, stored)
     return subset_splits(choice, whole, train, test, stored[0].classes)
 

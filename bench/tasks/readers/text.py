@@ -59,8 +59,8 @@ def require_tokenizer(choice: TaskChoice) -> None:
         byte_pairs.require_library()
 
 
-def published_splits(info: TaskInfo, read: TextSplits, folder: Path, choice: TaskChoice, *, num_tokens: int) -> Splits:
-    """Convert the texts of a published data set.
+def whole(info: TaskInfo, read: TextSplits, folder: Path) -> TextSplits:
+    """Return the texts of a published data set.
 
     Raises RequestError if it has an unexpected number of items: otherwise an incomplete copy would pass for the whole set.
     """
@@ -72,7 +72,7 @@ def published_splits(info: TaskInfo, read: TextSplits, folder: Path, choice: Tas
             f"task {info.name}: {folder} holds {found} items for training, validation and testing; the data set has {expected}",
             "copy the files again; to read your own data, use `task=text:FILE`",
         )
-    return to_splits(read, options=choice.options, num_tokens=num_tokens)
+    return read
 
 
 def to_splits(read: TextSplits, *, options: Mapping[str, OptionValue], num_tokens: int) -> Splits:

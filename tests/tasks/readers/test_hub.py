@@ -142,9 +142,10 @@ def test_what_is_not_the_data_set_is_refused_and_nothing_written(test: Any, said
 def test_only_what_is_missing_is_downloaded(served: dict[str, Any], tmp_path: Path) -> None:
     served["test"] = reviews(25_000)
     (tmp_path / "imdb").mkdir()
-    (tmp_path / "imdb/train.jsonl").write_text("kept")
+    kept = "".join(json.dumps(row) + "\n" for row in reviews(25_000))
+    (tmp_path / "imdb/train.jsonl").write_text(kept)
     catalog.load("tasks", "imdb").require_data(choose("imdb"), Place(data_root=str(tmp_path), download=True))
-    assert (tmp_path / "imdb/train.jsonl").read_text() == "kept"
+    assert (tmp_path / "imdb/train.jsonl").read_text() == kept
     assert len((tmp_path / "imdb/test.jsonl").read_text().splitlines()) == 25_000
 
 
@@ -167,7 +168,8 @@ def test_a_hub_out_of_reach_is_told_before_anything_runs(
     with pytest.raises(SystemExit) as ended:
         cli.main(f"run --models vit {flags}".split())
     assert ended.value.code == 2
-    *_, error, hint = capsys.readouterr().err.splitlines()
+    *_, said, error, hint = capsys.readouterr().err.splitlines()
+    assert said == f"downloading what task masked_token lacks into {tmp_path}"
     assert f"cannot be downloaded as {tmp_path / 'trec6' / 'train_5500.label'}: ConnectionError: Couldn't reach" in error
     assert "Li and Roth" in hint
     assert not list(tmp_path.rglob("*.label"))
