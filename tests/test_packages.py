@@ -327,6 +327,9 @@ def test_the_example_is_listed_checked_planned_measured_and_reported(installed: 
     run = tmp_path / found["run"]
     assert read_environment(run)["plugins"]["mixers per_token"] == "gmlp-bench-example 1.0"
     page = (tmp_path / "reports" / run.name / "report.html").read_text()
+    shown = bench(installed, tmp_path, "run", "--resume", str(run))
+    assert "weight_norm" in shown.stdout, "the table on the terminal lacks it"
+    assert "weight_norm" in page
     assert "metaformer+mixer=per_token:bias=true" in page
     answered = answer_of(installed, tmp_path, "ablate no_mixing --device cpu --threads 1")
     told = json.loads((tmp_path / "reports" / Path(answered["run"]).name / "verdicts.json").read_text())

@@ -5,13 +5,14 @@ A `Column` turns a row of the prepared frame into text; each table chooses its c
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pandas
 
-from bench import numbers
+from bench import catalog, numbers
 from bench.analysis.frame import varying, work_text
 from bench.intervals import MAX_STABLE_WIDTH
 from bench.reading.table import row_values
@@ -186,7 +187,7 @@ def rows_table(frame: pandas.DataFrame) -> Table:
     """
     columns = (
         *(MODEL, VARIANT, LENGTH, *_size_columns(frame), *work_columns(frame), PARAMS),
-        *(*COST, *TRAINING, *SHAPE, number("num_rounds", "rounds", numbers.whole)),
+        *(*COST, *TRAINING, *_package_columns(frame), *SHAPE, number("num_rounds", "rounds", numbers.whole)),
         *(STATUS, plain("cell_id")),
     )
     filled = set(frame.columns[frame.notna().any()])
@@ -223,10 +224,18 @@ def summary_table(frame: pandas.DataFrame) -> Table:
         _ratio_column(frame),
         *(MEMORY, ENERGY),
         *(ACCURACY, SCORE),
+        *_package_columns(frame),
         FLOPS,
         PARAMS,
     )
     return table(row_values(frame), columns, keep=("model", "n"))
+
+
+def _package_columns(frame: pandas.DataFrame) -> tuple[Column, ...]:
+    """Return the columns of numbers that metrics of installed packages declare; their names are read from the source text."""
+    declared = [metric.assigned("COLUMNS") for metric in catalog.from_packages("metrics")]
+    names = {node.value for columns in declared if columns for node in ast.walk(columns) if isinstance(node, ast.Constant)}
+    return tuple(number(name, name, numbers.significant) for name in frame.select_dtypes("number").columns if name in names)
 
 
 def plan_table(plan: Plan, fitting: Mapping[str, LargestSizes] | None = None) -> Table:
