@@ -400,13 +400,15 @@ def check(options: Options, run: Annotated[Path, argument("Folder of a run, such
     from bench.analysis.study import concerns_of
     from bench.analysis.trust import trusted
     from bench.reading.store import read_run
+    from bench.reading.table import rows_of
 
     stored = read_run(run)
     from bench.planning.check import check_stored  # imports torch
 
     check_stored(stored.plan, str(run))
-    found = concerns_of(stored)
-    verdicts = trusted(found, stored.plan.metrics)
+    rows = rows_of(stored)
+    found = concerns_of(stored, rows=rows)
+    verdicts = trusted(found, stored.plan.metrics, rows)
     is_serious = any(f.serious for f in found)
     if options.json:
         texts = [{"text": f.text, "advice": f.advice, "serious": f.serious, "about": list(f.about)} for f in found]

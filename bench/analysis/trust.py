@@ -48,14 +48,14 @@ MAX_BANDWIDTH = 2.0
 TIMES, MEMORY, ALL = "times", "memory", "all"
 """What a concern may be about."""
 QUANTITIES = {
-    "params": "parameters",
-    "flops": "FLOPs",
-    "latency": TIMES,
-    "memory": MEMORY,
-    "energy": "energy",
-    "accuracy": "accuracy",
+    "params": ("parameters", "params"),
+    "flops": ("FLOPs", "flops"),
+    "latency": (TIMES, "latency_ms"),
+    "memory": (MEMORY, "peak_memory_bytes"),
+    "energy": ("energy", "energy_j"),
+    "accuracy": ("accuracy", "num_seeds"),
 }
-"""What each metric measures, in the words of a verdict."""
+"""What each metric measures, in the words of a verdict, and a column that it fills."""
 NO_EVIDENCE_IF_QUICK = ("latency", "energy", "accuracy")
 """The metrics that are timed or trained."""
 SLOWDOWNS = {
@@ -90,11 +90,16 @@ class Concern:
         return f"{self.text}: {self.advice}"
 
 
-def trusted(found: Sequence[Concern], metrics: Sequence[str]) -> dict[str, bool]:
-    """Return whether each measured quantity can be trusted: no serious concern is about it."""
+def trusted(found: Sequence[Concern], metrics: Sequence[str], rows: pd.DataFrame) -> dict[str, bool]:
+    """Return whether each quantity that a row has can be trusted: no serious concern is about it."""
     doubted = {about for concern in found if concern.serious for about in concern.about}
-    measured = dict.fromkeys(QUANTITIES[metric] for metric in metrics if metric in QUANTITIES)
-    return {quantity: not doubted & {quantity, ALL} for quantity in measured}
+    return {quantity: not doubted & {quantity, ALL} for quantity, has_value in _quantities(rows, metrics).items() if has_value}
+
+
+def _quantities(rows: pd.DataFrame, metrics: Sequence[str]) -> dict[str, bool]:
+    """Return whether any row has a value of each quantity that was asked for."""
+    asked = dict(QUANTITIES[metric] for metric in metrics if metric in QUANTITIES)
+    return {quantity: column in rows and bool(rows[column].notna().any()) for quantity, column in asked.items()}
 
 
 def concerns(
@@ -127,6 +132,7 @@ def concerns(
         *(_control(control) if "latency" in metrics else ()),
         *_unstable(rows),
         *_incomplete(rows),
+        *(_valueless(rows, metrics) if not num_missing else ()),
         *_competition(environments, rows, is_timed=any(map(needs_quiet, metrics))),
         *_inline(environment, metrics),
         *_slots(environments, metrics),
@@ -192,6 +198,14 @@ def _incomplete(rows: pd.DataFrame) -> Iterator[Concern]:
             serious=False,
             about=(ALL,),
         )
+
+
+def _valueless(rows: pd.DataFrame, metrics: Sequence[str]) -> Iterator[Concern]:
+    """Name the quantities that were asked for and that no row has."""
+    reasons = sorted({*rows["energy_reason"].dropna()} - {""}) if "energy_reason" in rows else []
+    for quantity in (quantity for quantity, has_value in _quantities(rows, metrics).items() if not has_value):
+        advice = "; ".join(reasons) if quantity == "energy" and reasons else "see the columns status and reason"
+        yield Concern(text=f"no configuration has a value: {quantity}", advice=advice, serious=False, about=(quantity,))
 
 
 def _competition(environments: Sequence[Mapping[str, Any]], rows: pd.DataFrame, *, is_timed: bool) -> Iterator[Concern]:
@@ -422,7 +436,7 @@ def _code(environment: Mapping[str, Any]) -> Iterator[Concern]:
 def _quick(rows: pd.DataFrame, metrics: Sequence[str]) -> Iterator[Concern]:
     """Report a quick run, which decides nothing that is timed or trained."""
     if len(rows) and bool(rows["quick"].any()):
-        about = tuple(dict.fromkeys(QUANTITIES[metric] for metric in metrics if metric in NO_EVIDENCE_IF_QUICK))
+        about = tuple(dict.fromkeys(QUANTITIES[metric][0] for metric in metrics if metric in NO_EVIDENCE_IF_QUICK))
         yield Concern(
             text="this was a quick run",
             advice=" on ".join(filter(None, ("measure without --quick before drawing conclusions", " and ".join(about)))),

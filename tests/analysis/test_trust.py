@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from bench.analysis.trust import Concern, concerns, trusted
+from bench.analysis.trust import QUANTITIES, Concern, concerns, trusted
 from bench.reading.timings import Timings
 
 CLEAN = {"busy_cores": 0.1, "num_cores": 2, "git_dirty": False, "cpu_type": "AMD EPYC family 26", "work_version": "w"}
@@ -18,7 +18,15 @@ CONTROL = {"ratio": 1.0, "low": 0.98, "high": 1.02, "level": 0.999, "contains_on
 
 def rows(**columns: Any) -> pd.DataFrame:
     return pd.DataFrame(
-        {"model": ["gmlp", "vit"], "seq_len": [17, 17], "status": "measured", "quick": False, "latency_stable": [True, True], **columns}
+        {
+            "model": ["gmlp", "vit"],
+            "seq_len": [17, 17],
+            "status": "measured",
+            "quick": False,
+            "latency_stable": [True, True],
+            **dict.fromkeys((column for _, column in QUANTITIES.values()), 1.0),
+            **columns,
+        }
     )
 
 
@@ -122,13 +130,22 @@ def test_a_finding_doubts_what_it_is_about_alone_and_serious_ones_come_first() -
     metrics = ("params", "latency", "memory", "accuracy")
     busy = found(rows(quick=True), metrics=metrics, environment={**CLEAN, "busy_cores": 1.5})
     assert ["other work" in finding.text for finding in busy] == [True, False]
-    assert trusted(busy, metrics) == {"parameters": True, "times": False, "memory": True, "accuracy": False}
+    assert trusted(busy, metrics, rows()) == {"parameters": True, "times": False, "memory": True, "accuracy": False}
     assert [finding.about for finding in busy] == [("times",), ("times", "accuracy")]
     for source, is_doubted in (("rapl", True), ("nvml", False)):  # a CPU's counter holds the other work
         counted = found(rows(energy_source=source), environment={**CLEAN, "busy_cores": 1.5})
-        assert trusted(counted, ("energy",)) == {"energy": not is_doubted}
-    assert not any(trusted(found(rows(), num_missing=3), metrics).values())
-    assert all(trusted([], metrics).values())
+        assert trusted(counted, ("energy",), rows()) == {"energy": not is_doubted}
+    assert not any(trusted(found(rows(), num_missing=3), metrics, rows()).values())
+    assert all(trusted([], metrics, rows()).values())
+
+
+def test_what_no_row_has_is_named_and_not_called_trusted() -> None:
+    metrics, without = ("latency", "energy"), rows(energy_j=None, energy_reason=["no counter", None])
+    (finding,) = found(without, metrics=metrics)
+    assert (finding.text, finding.advice, finding.serious) == ("no configuration has a value: energy", "no counter", False)
+    assert trusted([finding], metrics, without) == {"times": True}
+    (unscored,) = found(rows(num_seeds=None), metrics=("accuracy",))
+    assert unscored.text.endswith("accuracy")
 
 
 def noted(start: float | None, end: float | None, name: str = "torch_mm_flops_per_s") -> dict[str, Any]:
