@@ -121,7 +121,9 @@ def checked_out(revisions: Sequence[Revision], repository: Path = OWN_FOLDER, *,
 
 def _hint_of_first_measurable(repository: Path, file: str) -> str:
     added = (_git(repository, "log", "--diff-filter=A", "--reverse", f"--abbrev={SHORT}", "--format=%h", "--", file) or "").split()
-    return f"the first revision that can be measured is {added[0]}" if added else "no revision before the working tree can be measured"
+    if added:
+        return f"the first revision that can be measured is {added[0]}"
+    return "no revision before the working tree can be measured" if (repository / file).exists() else "it was never there: check its name"
 
 
 def _git(repository: Path, *arguments: str) -> str | None:

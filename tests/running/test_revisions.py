@@ -95,6 +95,14 @@ def test_a_revision_before_the_protocol_is_refused_naming_the_first_that_can(rep
     assert refused.value.hint.endswith(git(repository, "rev-parse", "--short=10", "first"))
 
 
+def test_a_file_that_is_not_committed_or_was_never_there_is_refused(repository: Path) -> None:
+    (repository / "new.py").touch()
+    for file, hint in (("new.py", "no revision before the working tree"), ("nope.py", "it was never there: check its name")):
+        with pytest.raises(RequestError, match=f"main has no {file}") as refused:
+            find_revision("main", repository, needed=[file])
+        assert refused.value.hint.startswith(hint)
+
+
 def test_nothing_is_left_where_the_second_cannot_be_checked_out(repository: Path) -> None:
     git(repository, "worktree", "add", "--detach", str(repository.parent / "mine"), "first")
     revisions = [find_revision("first", repository), Revision(name="gone", commit="0" * 40)]
