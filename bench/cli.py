@@ -205,9 +205,9 @@ def list_(
     """
     if kind and kind not in LIST_KINDS:
         raise catalog.unknown("kind", kind, LIST_KINDS, "bench list")
-    if kind and options.check:
+    if kind and options.check is not None:
         raise RequestError(f"`check` looks at all plugins of a package, so {kind} cannot be added", "leave one of them out")
-    if options.check:
+    if options.check is not None:
         show_checks(options.check, options)
     else:
         show_plugins((kind,) if kind else LIST_KINDS, options)
@@ -420,7 +420,7 @@ def check(options: Options, run: Annotated[Path, argument("Folder of a run, such
         care = ", with care where the notes say so" if found else ""
         parts = [f"do not trust as they are: {', '.join(answers[False])}"] if answers[False] else []
         parts += [f"can be trusted{care}: {', '.join(answers[True])}"] if answers[True] else []
-        console.say("; ".join(parts) or "no finding")
+        console.say("; ".join(parts) or "there is nothing to trust")
     if is_serious:
         raise typer.Exit(EXIT_FAILED)
 

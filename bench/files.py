@@ -25,8 +25,13 @@ LEAST_DICTIONARY_BYTES = 4096
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file, then replace `path` with it.
 
-    The file is on disk before it replaces `path`. The temporary file is removed if anything fails.
+    The file is on disk before it replaces `path`. The temporary file is removed if anything fails. Raises OSError if `path` is something other than a
+    file, such as a device.
     """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is no regular file")
     temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
     try:
         write(temporary)

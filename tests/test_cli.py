@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -119,6 +120,7 @@ MALFORMED = {
     "diff of one run": "diff nowhere",
     "code of an unknown revision": "diff --code no-such-revision . -- --models gmlp,vit --seq 17,65",
     "code without two dashes": "diff --code HEAD . --models gmlp,vit --seq 17,65",
+    "plan for a folder": "plan --models vit --seq 17 --out .",
     "plan for an unwritable file": "plan --models vit --seq 17 --out /proc/nowhere/plan.json",
 }
 
@@ -403,6 +405,18 @@ def test_describe_tells_the_state_in_bytes(program: Program) -> None:
     assert (attending["state_bytes"], attending["state"]) == (4 * (2 * 64 * (64 // attending["heads"] + 1) + 64), "fixed")
 
 
+def test_a_plan_replaces_nothing_but_itself(program: Program, tmp_path: Path) -> None:
+    pipe, plan = tmp_path / "pipe", tmp_path / "plan.json"
+    os.mkfifo(pipe)
+    code, _, err = program(f"plan --models vit --seq 17 --device cpu --out {pipe}")
+    assert (code, f"cannot write {pipe}: it is no regular file" in err, pipe.is_fifo()) == (2, True, True)
+    for _ in range(2):
+        assert program(f"plan --models vit --seq 17 --device cpu --out {plan}")[0] == 0
+    before = plan.read_bytes()
+    code, _, err = program(f"plan --models gmlp --seq 17 --device cpu --out {plan}")
+    assert (code, f"{plan} exists and holds another plan" in err, plan.read_bytes()) == (2, True, before)
+
+
 def test_a_run_that_is_refused_when_it_starts_leaves_no_folder(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise RequestError("no node has answered", "start one")
@@ -411,7 +425,7 @@ def test_a_run_that_is_refused_when_it_starts_leaves_no_folder(program: Program,
     monkeypatch.setattr("bench.running.runner.execute", refuse)
     code, _, err = program("run --models vit --seq 17 --width 16 --depth 1 --metrics params --quick")
     assert (code, "no node has answered" in err) == (2, True)
-    assert not any((tmp_path / "results").iterdir())
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import bench as bench_in_python
 from bench import catalog, cli
 from bench.commands.options import Options
 from bench.commands.plugins import show_plugins
@@ -30,8 +31,18 @@ from models.layers.shape import Interface, Shape
 from tests.packages import EXAMPLE, ROOT, example, install
 from tests.specimens import run_bench
 
-BROKEN = '"""Cannot be imported."""\n\nimport no_such_library\n'
-CACHES = (plugins.find, plugins._declared, plugins._warn, catalog.load, catalog.variants, training_version, info_of, metaformer.mixer_names)
+BROKEN = '"""Cannot be imported."""\n\nfrom no_such_library import *\n'
+CACHES = (
+    catalog.found,
+    plugins.find,
+    plugins._declared,
+    plugins._warn,
+    catalog.load,
+    catalog.variants,
+    training_version,
+    info_of,
+    metaformer.mixer_names,
+)
 
 
 @pytest.fixture
@@ -195,9 +206,22 @@ SPECIMENS: dict[str, tuple[str, str, str, str]] = {
     "weights of another draw": ("mixers", MIXER.replace("initialise_linears(nn", "nn.Sequential(nn"), WRONG, "up to the bound of Xavier"),
     "sizes that are not refused": ("mixers", MIXER.replace('require_positive("width"', 'print("width"'), WRONG, "width = 0 is not refused"),
     "a mixer without a docstring": ("mixers", MIXER.partition("\n")[2], WRONG, "no docstring"),
+    "a metric without columns": (
+        "metrics",
+        METRIC.replace("COLUMNS", "_COLUMNS"),
+        WRONG,
+        "x.py defines no COLUMNS; see: bench list --check",
+    ),
+    "a task without items": ("tasks", TASK.replace("def load", "def _load"), WRONG, "x.py defines no load"),
+    "an engine of half a contract": ("engines", ENGINE.replace("def prepare", "def _prepare"), WRONG, "x.py defines no prepare"),
     "a module that cannot be imported": ("metrics", BROKEN, WRONG, "No module named 'no_such_library'"),
     "torch at the top": ("metrics", f"{METRIC}\nimport torch\n", WRONG, "imports torch: import it within functions"),
-    "a column of another metric": ("metrics", METRIC.replace("weight_norm", "latency_ms"), WRONG, "the column latency_ms is another one's"),
+    "a column of another metric": (
+        "metrics",
+        METRIC.replace("weight_norm", "latency_ms"),
+        WRONG,
+        "latency_ms of COLUMNS are another one's",
+    ),
     "a column that is not filled": (
         "metrics",
         METRIC.replace('("weight_norm",)', '("weight_norm", "more")\nNOT_NUMBERS = ("none",)'),
@@ -255,7 +279,7 @@ def test_a_package_is_held_to_the_contracts(fault: str, site: Path) -> None:
     (finding,) = check_package("Far_off")
     assert (finding.kind, finding.answer) == (kind, answer), finding.reason
     assert reason in finding.reason
-    assert bool(finding.advice) == (answer == WRONG)
+    assert "bench list --check" in finding.reason or bool(finding.advice) == (answer == WRONG)
 
 
 @pytest.mark.slow
@@ -267,10 +291,52 @@ def test_own_metrics_and_engines_keep_these_contracts_too(kind: str, name: str) 
         CHECKS[kind](name)
 
 
+def test_a_metric_that_fills_columns_of_this_program_is_refused(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    install(site, "far-off", {"x": METRIC.replace('("weight_norm",)', '("params", "latency_ms")')}, {"metrics": {"x": "x"}})
+    with pytest.raises(SystemExit) as ended:
+        cli.main("plan --models vit --seq 17 --metrics x".split())
+    assert ended.value.code == 2
+    error, hint = capsys.readouterr().err.splitlines()
+    assert error == "error: metric x of package far-off fills columns of this program: latency_ms, params"
+    assert hint == "hint: see: bench list --check far-off"
+
+
+@pytest.mark.parametrize("value", ["numpy.float32(2.5)", "torch.tensor(2.5)", "object()"])
+def test_numbers_of_numpy_and_torch_are_kept_and_what_is_no_number_fails_the_job(value: str, site: Path) -> None:
+    install(
+        site,
+        "far-off",
+        {"x": METRIC.replace("import torch\n", "import numpy, torch\n").replace("sum(squares) ** 0.5", value)},
+        {"metrics": {"x": "x"}},
+    )
+    run = bench_in_python.run(
+        models="vit", seq=17, width=16, depth=1, metrics="params,x", device="cpu", on="inline", out=site.parent / "run"
+    )
+    (row,) = run.table.to_dict("records")
+    if value == "object()":
+        assert (row["status"], "weight_norm is of type object" in row["reason"]) == ("failed", True)
+    else:
+        assert (row["status"], row["weight_norm"]) == ("measured", 2.5)
+
+
+def test_a_run_with_a_plugin_that_is_gone_names_its_package(site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    install(site, "far-off", {"x": METRIC}, {"metrics": {"x": "x"}}, version="2.1")
+    bench_in_python.run(models="vit", seq=17, width=16, depth=1, metrics="params,x", device="cpu", on="inline", out=tmp_path / "run")
+    shutil.rmtree(site / "far_off-2.1.dist-info")
+    forget()
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["check", str(tmp_path / "run")])
+    assert ended.value.code == 2
+    *_, error, hint = capsys.readouterr().err.splitlines()
+    assert error == f"error: {tmp_path / 'run'} has the metric x of far-off 2.1, which is not installed"
+    assert hint == "hint: install far-off 2.1"
+
+
 def test_a_package_without_plugins_is_refused(site: Path) -> None:
     install(site, "far-off", {"x": MIXER}, {"mixers": {"x": "x"}})
-    with pytest.raises(RequestError, match="'faroff'; allowed: far-off"):
-        check_package("faroff")
+    for name in ("faroff", ""):
+        with pytest.raises(RequestError, match=f"'{name}'; allowed: far-off"):
+            check_package(name)
 
 
 def test_without_any_package_that_is_said(site: Path) -> None:  # noqa: ARG001

@@ -206,7 +206,8 @@ def _plan_at(revision: Revision, texts: Mapping[str, str], repository: Path) -> 
     try:
         return _plan_of({**texts, "models": ",".join(models)})
     except RequestError as error:
-        raise RequestError(f"at {revision.name}: {error.message}", error.marked_hint) from error
+        message, hint = (text.replace(f"{tree}/", "") for text in (error.message, error.marked_hint))
+        raise RequestError(f"at {revision.name}: {message}", hint) from error
 
 
 def _name(planned: PlannedCell) -> str:
@@ -304,9 +305,11 @@ def _document(
 
     beyond = [f"Beyond {bound.text}: {name}" for name in failing] if bound else []
     answer = beyond or ([f"No configuration is shown to be beyond {bound.text}."] if bound else [])
+    is_range = any(each.ratio and each.ratio.is_open for each in found)
+    brackets = "range over rounds" if is_range else f"{100 * LEVEL:g} % interval, together for all configurations"
     caption = (
-        f"A: {first.name}, {first.short}. B: {second.name}, {second.short}. Medians over rounds in turns; B / A with its {100 * LEVEL:g} % interval, "
-        "together for all configurations. Undecided: more rounds would tell."
+        f"A: {first.name}, {first.short}. B: {second.name}, {second.short}. Medians over rounds in turns; B / A with its {brackets}. "
+        "Undecided: more rounds would tell."
     )
     table = TableBlock(table=_table(found, first, second), caption=caption)
     return Document(

@@ -82,7 +82,7 @@ class Options:
     list: bool = switch("List the questions with their cost and the run that answers each best here.")
     all: bool = switch("Answer all questions, one after the other.")
 
-    check: str = flag("", CHECK_HELP, "PACKAGE")
+    check: str | None = flag(None, CHECK_HELP, "PACKAGE")
     memory: int | None = flag(None, MEMORY_HELP, "SIZE", memory)
     x: tuple[str, ...] = flag((), X_HELP, "LIST", entries)
     y: str = flag("", "Quality: accuracy (default) or score.", "QUALITY")

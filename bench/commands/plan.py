@@ -21,6 +21,7 @@ from bench.spec import Plan, RequestError
 
 if TYPE_CHECKING:
     from bench.planning.fit import LargestSizes
+    from models.layers.plugins import Plugin
 
 MAX_BATCHES = 4
 """Most batch sizes that the line with the estimated time names."""
@@ -84,12 +85,22 @@ def plan_of(request: Request, *, may_be_elsewhere: bool = False, command: str = 
     if not request.seq:
         request = with_lengths_of(device_of(request, may_be_elsewhere=may_be_elsewhere), request)
     request = checked(request)
+    for metric in (known for known in catalog.from_packages("metrics") if known.name in request.metrics):
+        _require_own_columns(metric)
     announce_data_root(request)
     device = device_of(request, may_be_elsewhere=may_be_elsewhere)
     settings, recipe = settings_of(request, device), recipe_of(request)
     from bench.planning.build import build_plan
 
     return build_plan(request, settings=settings, recipe=recipe, device=device, command=command)
+
+
+def _require_own_columns(metric: Plugin) -> None:
+    """Raise RequestError if a package's metric fills a column of this program."""
+    from bench.contracts.package import taken_columns
+
+    if taken := taken_columns(metric.name):
+        raise RequestError(f"{metric.label} fills columns of this program: {', '.join(taken)}", f"see: bench list --check {metric.package}")
 
 
 def device_of(request: Request, *, may_be_elsewhere: bool) -> str:
@@ -118,7 +129,8 @@ def write_plan(wanted: Plan, path: Path, texts: Mapping[str, str]) -> None:
     """Write a plan file, for `bench run --plan`; to FILE.toml only its request, for `bench run --config`.
 
     `texts`: the request.
-    Raises RequestError for a user's own file or object, whose code a plan does not hold, and if the file exists and is no plan.
+    Raises RequestError for a user's own file or object, whose code a plan does not hold, and if the file exists and is no
+    plan, or another one.
     """
     from bench.files import write_json, writing
     from bench.reading.store import read_plan
@@ -133,9 +145,11 @@ def write_plan(wanted: Plan, path: Path, texts: Mapping[str, str]) -> None:
         )
     if path.is_file():
         try:
-            read_plan(path)
+            is_other = read_plan(path) != wanted
         except RequestError as wrong:
             raise RequestError(f"{path} exists and is no plan of this version", "choose another `out`") from wrong
+        if is_other:
+            raise RequestError(f"{path} exists and holds another plan", "choose another `out`, or delete it")
     with writing(path):
         write_json(path, to_json(wanted))
 

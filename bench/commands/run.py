@@ -158,7 +158,8 @@ def carry_out(plan: Plan, options: Options, show_progress: ShowsProgress, say: S
     ahead = jobs_to_run(plan, chosen.records, options.retry)
     if ahead:
         _require_time(plan, ahead, options)
-    if not (options.out or chosen.folder.exists()):
+    is_new = not (options.out or chosen.folder.exists())
+    if is_new:
         chosen = claim_folder(plan, today)
     folder, records = chosen.folder, chosen.records
     resumes = holds_records(folder)
@@ -181,6 +182,8 @@ def carry_out(plan: Plan, options: Options, show_progress: ShowsProgress, say: S
         except RequestError:
             with contextlib.suppress(OSError):  # holds something, or is not there
                 folder.rmdir()
+                if is_new:
+                    folder.parent.rmdir()
             raise
     if stop.urgent and not result.complete:
         raise Stopped(folder)

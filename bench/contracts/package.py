@@ -159,16 +159,12 @@ def check_task(name: str) -> None:
 
 def check_metric(name: str) -> None:
     """Check what a metric declares; one that needs no training is measured too, and its columns are filled."""
-    from bench.reading.table import IDENTITY
-
     metric, repeats = catalog.load("metrics", name), get_args(Repeat)
     assert metric.REPEAT in repeats, f"REPEAT is {metric.REPEAT!r}, not one of {', '.join(repeats)}"
-    columns, others = metric.COLUMNS, {*IDENTITY} if catalog.plugin("metrics", name).package else set()
-    for other in catalog.found("metrics").plugins.values():
-        others.update(() if other.package or other.name == name else catalog.load("metrics", other.name).COLUMNS)
+    columns = metric.COLUMNS
     assert isinstance(columns, tuple), f"COLUMNS is {columns!r}, not a tuple of names"
-    taken = sorted(others & set(columns))
-    assert not taken, f"the column {taken[0]} is another one's already" if taken else ""
+    taken = taken_columns(name)
+    assert not taken, f"{', '.join(taken)} of COLUMNS are another one's already"
     strays = sorted(set(getattr(metric, "NOT_NUMBERS", ())) - set(columns))
     assert not strays, f"{strays} of NOT_NUMBERS are not in COLUMNS"
     if metric.REPEAT not in ("once", "round"):
@@ -189,6 +185,16 @@ def check_metric(name: str) -> None:
         assert not near, f"the column {column} stays empty, but measure gives {near[0]}"
     if all(value is None for value in row.values()):
         raise UncheckedError(f"a {SMALL['models']} on a CPU fills no column")
+
+
+def taken_columns(metric: str) -> list[str]:
+    """Return the columns of a metric that every table has, or that a metric of this program fills."""
+    from bench.reading.table import IDENTITY
+
+    others = {*IDENTITY} if catalog.plugin("metrics", metric).package else set()
+    for other in catalog.found("metrics").plugins.values():
+        others.update(() if other.package or other.name == metric else catalog.load("metrics", other.name).COLUMNS)
+    return sorted(others & {*catalog.load("metrics", metric).COLUMNS})
 
 
 def check_ablation(name: str) -> None:

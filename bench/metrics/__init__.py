@@ -28,6 +28,7 @@ from typing import Any, Literal, Protocol
 
 from bench.spec import Record
 
+PLAIN = (str, int, float)
 Repeat = Literal["once", "round", "seed", "trial", "pilot"]
 
 
@@ -37,10 +38,28 @@ class Measurement:
 
     `values`: single figures by name.
     `samples`: raw series by name.
+
+    Arrays and their scalars, of numpy or torch, become plain numbers. Raises TypeError for a value that JSON does not hold.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
     samples: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for part in ("values", "samples"):
+            object.__setattr__(self, part, {name: _plain(name, value) for name, value in getattr(self, part).items()})
+
+
+def _plain(name: str, value: Any) -> Any:
+    if value is None or isinstance(value, PLAIN):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(name, entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(name, entry) for entry in value]
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{name} is of type {type(value).__name__}; values are numbers, texts, lists or mappings")
 
 
 class Metric(Protocol):

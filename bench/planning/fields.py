@@ -150,7 +150,9 @@ def text_of(value: Any, name: str = "value") -> str:
     if hasattr(value, "folder"):  # the result of a run
         return str(value.folder)
     if isinstance(value, Iterable) and not isinstance(value, bytes | bytearray):
-        return ",".join(text_of(entry, name) for entry in value)
+        entries = list(value)
+        if not any(isinstance(entry, list | tuple) for entry in entries):
+            return ",".join(text_of(entry, name) for entry in entries)
     raise RequestError(f"`{name}` must be text, a number or a list of these, not {type(value).__name__}")
 
 

@@ -24,10 +24,12 @@ from typing import Any
 
 import msgspec
 
+from bench import catalog
 from bench.files import PACKED, packed_path, unpack
 from bench.reading.timings import Timings, timings_of
 from bench.serialize import from_json
 from bench.spec import PLAN, SCHEMA, Plan, Record, RecordKey, RequestError
+from models.layers import plugins
 
 ENVIRONMENT, RECORDS = "environment.json", "records.jsonl"
 NOTES = "notes.json"
@@ -125,12 +127,34 @@ def read_run(folder: Path, records: RunRecords | None = None) -> StoredRun:
 
     Raises RequestError naming the file that cannot be read, and why.
     """
+    plan, environment = read_plan_of_run(folder), read_environment(folder)
+    _require_plugins(folder, plan, environment)
     return StoredRun(
         folder=folder,
-        plan=read_plan_of_run(folder),
-        environment=read_environment(folder),
+        plan=plan,
+        environment=environment,
         records=(records or RunRecords(folder)).read(),
     )
+
+
+def _require_plugins(folder: Path, plan: Plan, environment: Mapping[str, Any]) -> None:
+    """Raise RequestError, naming the package, if a metric, task, family or mixer of the plan belongs to one that is not installed."""
+    packages = environment.get("plugins")
+    if not packages:
+        return
+    models = [planned.cell.model for planned in plan.cells]
+    used = {
+        "metrics": set(plan.metrics),
+        "tasks": {planned.cell.workload.task.partition("+")[0] for planned in plan.cells},
+        "families": {model.family for model in models},
+        "mixers": {str(dict(model.options).get("mixer", "")).partition(":")[0] for model in models},
+    }
+    for kind, names in used.items():
+        for name in sorted(names - {*catalog.names(kind)}):
+            if package := packages.get(f"{kind} {name}"):
+                raise RequestError(
+                    f"{folder} has the {plugins.noun(kind)} {name} of {package}, which is not installed", f"install {package}"
+                )
 
 
 def read_runs(folders: Iterable[str | Path]) -> list[StoredRun]:

@@ -20,15 +20,15 @@ TARGETS = ("#", "data:image/png;", "data:image/jpeg;")
 """What a reference begins with that stays within the file and runs nothing."""
 
 
-def require_drawing(path: Path, name: str) -> None:
-    """Raise RequestError, with the name, for an SVG file that is more than a drawing, or no XML."""
+def require_drawing(path: Path) -> None:
+    """Raise RequestError for an SVG file that is more than a drawing, or no XML."""
     try:
         with path.open("rb") as file:
             found = next((reason for event, item in ElementTree.iterparse(file, ("start", "pi")) if (reason := _besides(event, item))), "")
     except ElementTree.ParseError as error:
-        raise RequestError(f"{name} is no SVG file: {error}", "draw it again: bench report RUN") from error
+        raise RequestError(f"{path} is no SVG file: {error}", "draw it again: bench report RUN") from error
     if found:
-        raise RequestError(f"{name} is more than a drawing: it holds {found}", "draw it again: bench report RUN")
+        raise RequestError(f"{path} is more than a drawing: it holds {found}", "draw it again: bench report RUN")
 
 
 def _besides(event: str, item: ElementTree.Element) -> str:

@@ -107,11 +107,16 @@ def read(repository: Path, home: Path, runs: Mapping[str, str], reports: Mapping
     `reports`: the folders of the reports that are pages, by name.
 
     A link to what the site does not hold becomes plain text, such as one into tests/, and so does a picture. Of reports, which others may have
-    written, it holds pictures and data. Raises RequestError for a link to a missing page or file of docs/, or to a missing heading of any page, and
-    for a report's picture that could run code.
+    written, it holds pictures and data, and nothing that a link of the file system leads to outside of the report. Raises RequestError for a link to
+    a missing page or file of docs/, or to a missing heading of any page, and for a report's picture that could run code.
     """
     folders = {DOCS: repository / DOCS, **{f"{REPORTS}{name}/": folder for name, folder in reports.items()}}
-    below = {f"{at}{path.relative_to(folder).as_posix()}": path for at, folder in folders.items() for path in sorted(folder.rglob("*.md"))}
+    below = {
+        f"{at}{path.relative_to(folder).as_posix()}": path
+        for at, folder in folders.items()
+        for path in sorted(folder.rglob("*.md"))
+        if _is_inside(path, folder)
+    }
     paths = {README: repository / README, CONTRIBUTING: repository / CONTRIBUTING, **below}
     pages = {
         source: _parsed(path.read_text(encoding="utf-8"), TEXT_ALONE if source.startswith(REPORTS) else MARKDOWN)
@@ -129,7 +134,7 @@ def read(repository: Path, home: Path, runs: Mapping[str, str], reports: Mapping
             is_dead = not found and place.startswith(DOCS) and not path.exists()
             if is_dead or (anchor and place in pages and anchor not in pages[place].anchors):
                 raise RequestError(f"{source} links to {unquote(link)}, which is not there", "correct the link")
-            if not found and _is_held(place, path):
+            if not found and _is_held(place, path) and _is_inside(path, folders.get(at, path.parent)):
                 found, files[place] = place, path
             if found:
                 end = f"#{anchor}" if place in pages and anchor else ""
@@ -138,7 +143,7 @@ def read(repository: Path, home: Path, runs: Mapping[str, str], reports: Mapping
                 token.type = "text"
     for place, path in files.items():
         if place.startswith(REPORTS) and path.suffix == SVG:
-            require_drawing(path, place)
+            require_drawing(path)
     rows = ENTRY.finditer((repository / HOME).read_text(encoding="utf-8"))
     entries = {HOME: "all pages"} | {_place(row["target"], HOME)[0]: f"{row['depth'] or ''}{row['title']}" for row in rows}
     return Manual(
@@ -152,6 +157,10 @@ def _is_held(place: str, path: Path) -> bool:
     """Return whether the site holds a file that is no page."""
     is_there = path.is_file() and path.suffix != ".md"
     return is_there and (place.startswith(DOCS) or (place.startswith(REPORTS) and path.suffix in (SVG, *REPORT_FILES)))
+
+
+def _is_inside(path: Path, folder: Path) -> bool:
+    return path.resolve().is_relative_to(folder.resolve())
 
 
 def address(source: str) -> str:

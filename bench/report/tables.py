@@ -235,7 +235,11 @@ def _package_columns(frame: pandas.DataFrame) -> tuple[Column, ...]:
     """Return the columns of numbers that metrics of installed packages declare; their names are read from the source text."""
     declared = [metric.assigned("COLUMNS") for metric in catalog.from_packages("metrics")]
     names = {node.value for columns in declared if columns for node in ast.walk(columns) if isinstance(node, ast.Constant)}
-    return tuple(number(name, name, numbers.significant) for name in frame.select_dtypes("number").columns if name in names)
+    found = frame.loc[:, [name for name in frame.select_dtypes("number").columns if name in names]]
+    return tuple(
+        number(name, name, numbers.exact if pandas.api.types.is_integer_dtype(kind) else numbers.significant)
+        for name, kind in found.dtypes.items()
+    )
 
 
 def plan_table(plan: Plan, fitting: Mapping[str, LargestSizes] | None = None) -> Table:

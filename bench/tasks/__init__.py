@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 from bench import catalog
 from bench.spec import RequestError
 from bench.tasks._info import Images as Images
+from bench.tasks._info import MissingDataError as MissingDataError
 from bench.tasks._info import Sequences as Sequences
 from bench.tasks._info import TaskChoice as TaskChoice
 from bench.tasks._info import TaskInfo as TaskInfo
@@ -150,9 +151,9 @@ def require_data(text: str, say: Callable[[str], None] | None = None) -> None:
         return
     try:
         check(choice, dataclasses.replace(place, download=False))
-    except RequestError:
+    except RequestError as error:
         if not place.download:
             raise
-        if say:
+        if say and isinstance(error, MissingDataError):
             say(f"downloading what task {choice.name} lacks into {place.folder(choice.name)}")
         check(choice, place)

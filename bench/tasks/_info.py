@@ -28,6 +28,10 @@ One class per item, a class at some tokens, or a number at some tokens.
 NAME_PATTERN = r"(?P<name>[a-z0-9_]+)(?::(?P<argument>.*?))?(?P<options>(?:\+[a-z_]+=[^+]*)*)"
 
 
+class MissingDataError(RequestError):
+    """A file of a data set is not there; a download may bring it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Images:
     """Images, which seq_len cuts into square patches.

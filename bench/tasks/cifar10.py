@@ -9,10 +9,19 @@ from __future__ import annotations
 
 from bench.tasks import Place, Splits
 from bench.tasks._info import Images, TaskChoice, TaskInfo
-from bench.tasks.readers.images import ITEMS_OPTION, load_cifar, require_files, subset_info
+from bench.tasks.readers.images import ITEMS_OPTION, load_cifar, require_files, require_intact, subset_info
 
 FOLDER = "cifar-10-batches-py"
-FILES = (*(f"data_batch_{part}" for part in range(1, 6)), "test_batch", "batches.meta")
+FILES = {
+    "data_batch_1": "c99cafc152244af753f735de768cd75f",
+    "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+    "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+    "data_batch_4": "634d18415352ddfa80567beed471001a",
+    "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+    "test_batch": "40351d587109b95175f43aff81a1287e",
+    "batches.meta": "5ff9c542aee3614f3951f8cda6e48888",
+}
+"""The published files with their md5 sums, as torchvision lists them."""
 KIND = "CIFAR10"
 OPTIONS = (ITEMS_OPTION,)
 INFO = TaskInfo(
@@ -33,6 +42,7 @@ def info(choice: TaskChoice) -> TaskInfo:
 
 def require_data(choice: TaskChoice, place: Place) -> None:
     require_files(INFO.name, place, FOLDER, FILES, KIND)
+    require_intact(INFO.name, {place.folder(INFO.name) / FOLDER / name: published for name, published in FILES.items()})
 
 
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
@@ -40,5 +50,5 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
 
     The option `items` limits the training images. Raises RequestError if files are missing or do not match their checksums.
     """
-    require_data(choice, place)
+    require_files(INFO.name, place, FOLDER, FILES, KIND)
     return load_cifar(choice, INFO, KIND, place, FOLDER)

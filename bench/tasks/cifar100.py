@@ -9,10 +9,15 @@ from __future__ import annotations
 
 from bench.tasks import Place, Splits
 from bench.tasks._info import Images, TaskChoice, TaskInfo
-from bench.tasks.readers.images import ITEMS_OPTION, load_cifar, require_files, subset_info
+from bench.tasks.readers.images import ITEMS_OPTION, load_cifar, require_files, require_intact, subset_info
 
 FOLDER = "cifar-100-python"
-FILES = ("train", "test", "meta")
+FILES = {
+    "train": "16019d7e3df5f24257cddd939b257f8d",
+    "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
+    "meta": "7973b15100ade9c7d40fb424638fde48",
+}
+"""The published files with their md5 sums, as torchvision lists them."""
 KIND = "CIFAR100"
 OPTIONS = (ITEMS_OPTION,)
 INFO = TaskInfo(
@@ -33,6 +38,7 @@ def info(choice: TaskChoice) -> TaskInfo:
 
 def require_data(choice: TaskChoice, place: Place) -> None:
     require_files(INFO.name, place, FOLDER, FILES, KIND)
+    require_intact(INFO.name, {place.folder(INFO.name) / FOLDER / name: published for name, published in FILES.items()})
 
 
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
@@ -40,5 +46,5 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
 
     The option `items` limits the training images. Raises RequestError if files are missing or do not match their checksums.
     """
-    require_data(choice, place)
+    require_files(INFO.name, place, FOLDER, FILES, KIND)
     return load_cifar(choice, INFO, KIND, place, FOLDER)

@@ -8,6 +8,7 @@ uint8. 28 pixels divide into grids of 1, 2, 4, 7, 14 and 28 patches per side; wi
 from __future__ import annotations
 
 import gzip
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,13 +17,22 @@ import numpy as np
 from bench.spec import RequestError
 from bench.tasks import Place, Split, Splits
 from bench.tasks._info import Images, TaskChoice, TaskInfo
-from bench.tasks.readers.images import ITEMS_OPTION, reading_errors, require_files, subset_info, subset_splits
+from bench.tasks.readers.images import ITEMS_OPTION, MEND, reading_errors, require_files, require_intact, subset_info, subset_splits
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 FOLDER = "FashionMNIST/raw"
-FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+FILES = {
+    "train-images-idx3-ubyte": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+    "train-labels-idx1-ubyte": "25c81989df183df01b3e8a0aad5dffbe",
+    "t10k-images-idx3-ubyte": "bef4ecab320f06d8554ea6380940ec79",
+    "t10k-labels-idx1-ubyte": "bb300cfdad3c16e7a12a480ee83cd310",
+}
+"""The published files with the md5 sums of their packed forms, as torchvision lists them."""
+PACKED = ".gz"
+HEADER, MAX_HEADER = 4, 16
+"""Bytes before the sizes, and with those of three axes."""
 OPTIONS = (ITEMS_OPTION,)
 INFO = TaskInfo(
     name="fashion_mnist",
@@ -41,7 +51,14 @@ def info(choice: TaskChoice) -> TaskInfo:
 
 
 def require_data(choice: TaskChoice, place: Place) -> None:
-    require_files(INFO.name, place, FOLDER, FILES, "FashionMNIST", endings=("", ".gz"))
+    require_files(INFO.name, place, FOLDER, FILES, "FashionMNIST", endings=("", PACKED))
+    folder = place.folder(INFO.name) / FOLDER
+    require_intact(INFO.name, {folder / f"{name}{PACKED}": md5 for name, md5 in FILES.items() if not (folder / name).is_file()})
+    for plain in (folder / name for name in FILES if (folder / name).is_file()):
+        with reading_errors(INFO.name, place, FOLDER), plain.open("rb") as file:
+            sizes = _sizes(file.read(MAX_HEADER))
+            if plain.stat().st_size != HEADER + 4 * len(sizes) + math.prod(sizes):
+                raise RequestError(f"task {INFO.name}: {plain} has another length than its first bytes say", MEND.format(plain))
 
 
 def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
@@ -72,27 +89,11 @@ def _read(plain: Path) -> Tensor:
     """
     import torch
 
-    if plain.is_file():
-        stored = plain.read_bytes()
-    else:
-        packed = plain.with_name(f"{plain.name}.gz")
-        _require_published(packed)
-        stored = gzip.decompress(packed.read_bytes())
-    num_axes = stored[3]
-    sizes = np.frombuffer(stored, ">i4", num_axes, offset=4).tolist()
-    return torch.frombuffer(bytearray(stored), dtype=torch.uint8, offset=4 + 4 * num_axes).view(sizes)
+    stored = plain.read_bytes() if plain.is_file() else gzip.decompress(plain.with_name(f"{plain.name}{PACKED}").read_bytes())
+    sizes = _sizes(stored)
+    return torch.frombuffer(bytearray(stored), dtype=torch.uint8, offset=HEADER + 4 * len(sizes)).view(sizes)
 
 
-def _require_published(packed: Path) -> None:
-    """Raise RequestError if the file is not the published one.
-
-    Plain MNIST uses the same file names.
-    """
-    from torchvision.datasets import FashionMNIST
-    from torchvision.datasets.utils import check_integrity
-
-    if not check_integrity(packed, dict(FashionMNIST.resources)[packed.name]):
-        raise RequestError(
-            f"task {INFO.name}: {packed} does not match its published md5 sum",
-            "delete it and copy an intact file there, or delete it and add `download` where there is a network",
-        )
+def _sizes(stored: bytes) -> list[int]:
+    """Return the size of each axis. Raises ValueError if the header is cut short."""
+    return [int(size) for size in np.frombuffer(stored, ">i4", stored[3], offset=HEADER)]

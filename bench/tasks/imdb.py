@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.spec import RequestError
 from bench.tasks import Place, Splits
-from bench.tasks._info import Sequences, TaskChoice, TaskInfo
+from bench.tasks._info import MissingDataError, Sequences, TaskChoice, TaskInfo
 from bench.tasks.readers.hub import HubSplit, PublishedTexts, download
 from bench.tasks.readers.text import Texts, TextSplits, info_with_tokens, read_json_lines, require_tokenizer, to_splits, whole
 from bench.tasks.readers.tokenise import BYTE_VOCAB_SIZE, LABELLED_OPTIONS
@@ -67,7 +67,7 @@ def source(root: Path, part: str) -> Path:
     if found := _found(root, part):
         return found
     files, original = " or ".join(f"{part}{ending}" for ending in ENDINGS), root / "aclImdb" / part
-    raise RequestError(
+    raise MissingDataError(
         f"task imdb needs {files} in {root / 'imdb'}, or the folders neg and pos in {original}; neither was found",
         f"add `download`, or {WHERE}",
     )

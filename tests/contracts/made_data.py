@@ -154,7 +154,7 @@ def write_cifar(
 
     def written(name: str, content: dict[str, object]) -> str:
         (base / name).write_bytes(pickle.dumps(content))
-        return hashlib.md5((base / name).read_bytes(), usedforsecurity=False).hexdigest()
+        return md5_of(base / name)
 
     def batch() -> dict[str, object]:
         labels = list(range(num_classes)) * 2
@@ -165,6 +165,11 @@ def write_cifar(
     meta = dict(kind.meta)  # type: ignore[attr-defined]
     meta["md5"] = written(meta["filename"], {names_key: [str(label) for label in range(num_classes)]})
     patch.setattr(kind, "meta", meta)
+    patch.setattr(f"bench.tasks.{kind.__name__.lower()}.FILES", {path.name: md5_of(path) for path in base.iterdir()})
+
+
+def md5_of(path: Path) -> str:
+    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
 
 
 MADE: dict[str, Maker] = {

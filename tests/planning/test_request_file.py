@@ -145,6 +145,7 @@ WRONG: dict[str, tuple[bytes, str, str]] = {
     "word for a boolean": (b'quick = "yes"', "mine.toml: wrong value of quick: a switch is true or false, not yes", ""),
     "number for a boolean": (b"quick = 1", "mine.toml: wrong value of quick: a switch is true or false, not 1", ""),
     "a date": (b"seq = 2026-01-02", "mine.toml: seq must be text, a number or a list of these, not date", ""),
+    "an array in an array": (b"seq = [[17]]", "mine.toml: seq must be text, a number or a list of these, not list", ""),
     "an empty array": (b"models = []", "mine.toml: models is an empty list", "give it an entry"),
     "a table for a list": (b"seq = {n = 17}", "mine.toml: seq is a table", ""),
     "unknown key of the recipe": (

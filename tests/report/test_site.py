@@ -204,7 +204,11 @@ def test_a_picture_of_a_report_that_could_run_code_is_refused(picture: str, told
 def test_of_a_report_the_site_holds_pictures_and_data_only(tmp_path: Path) -> None:
     repository = plant_pages(tmp_path)
     report = repository / "reports" / NEW
-    (report / "report.md").write_text("# New\n\n![figure](figures/drawn.svg)\n\n[data](data.json), [page](page.html)\n")
+    links = "[data](data.json), [page](page.html), [picture](linked.png), [text](linked.html)"
+    (report / "report.md").write_text(f"# New\n\n![figure](figures/drawn.svg)\n\n{links}\n")
+    (tmp_path / "secret").write_text("secret")
+    for name in ("linked.png", "linked.md"):
+        (report / name).symlink_to(tmp_path / "secret")
     (report / "figures" / "drawn.svg").write_text(DRAWING.format('<image xlink:href="data:image/png;base64,"/><use href="#a"/>'))
     for name in ("data.json", "page.html"):
         (report / name).write_text("<script>steal()</script>")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import pickle
 import socket
 from pathlib import Path
@@ -17,9 +16,9 @@ from torchvision import datasets
 
 from bench import catalog
 from bench.spec import RequestError
-from bench.tasks import Place, Splits
+from bench.tasks import Place, Splits, cifar10, cifar100, fashion_mnist
 from bench.tasks._info import choose, info_of
-from tests.contracts.made_data import made_for, write_idx
+from tests.contracts.made_data import made_for, md5_of, write_idx
 
 NAMES = ("cifar10", "cifar100", "fashion_mnist")
 FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python", "fashion_mnist": "FashionMNIST/raw"}
@@ -55,13 +54,13 @@ def test_cifar_rows_become_red_green_blue_planes_in_stored_order(tmp_path: Path,
 
 def pack(raw: Path, patch: pytest.MonkeyPatch) -> None:
     """The same files as `.gz`, with their sums published."""
-    sums = []
-    for name, _ in datasets.FashionMNIST.resources:
-        plain = raw / name.removesuffix(".gz")
-        (raw / name).write_bytes(gzip.compress(plain.read_bytes()))
-        plain.unlink()
-        sums.append((name, hashlib.md5((raw / name).read_bytes(), usedforsecurity=False).hexdigest()))
-    patch.setattr(datasets.FashionMNIST, "resources", sums)
+    sums = {}
+    for name in fashion_mnist.FILES:
+        packed = raw / f"{name}.gz"
+        packed.write_bytes(gzip.compress((raw / name).read_bytes()))
+        (raw / name).unlink()
+        sums[name] = md5_of(packed)
+    patch.setattr(fashion_mnist, "FILES", sums)
 
 
 def test_fashion_mnist_reads_plain_and_packed_files_alike_and_none_of_another_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,10 +141,14 @@ def test_a_torn_file_is_told_in_one_line_and_an_absent_one_named(
     made_for(name, tmp_path, monkeypatch)
     torn = sorted((tmp_path / FOLDERS[name]).iterdir())[0]
     torn.write_bytes(torn.read_bytes()[:-3])
-    with pytest.raises(RequestError) as raised:
-        load(name, tmp_path)
-    assert str(tmp_path / FOLDERS[name]) in str(raised.value)
-    assert "\n" not in str(raised.value)
+    for ask in (
+        lambda: catalog.load("tasks", name).require_data(choose(name), Place(data_root=str(tmp_path))),
+        lambda: load(name, tmp_path),
+    ):
+        with pytest.raises(RequestError) as raised:
+            ask()
+        assert str(tmp_path / FOLDERS[name]) in str(raised.value)
+        assert "\n" not in str(raised.value)
     torn.unlink()
     with pytest.raises(RequestError, match=f"not found there: {torn.name}$"):
         load(name, tmp_path)
@@ -160,3 +163,9 @@ def test_a_download_that_fails_is_told_in_one_line_before_anything_is_measured(n
     assert "\n" not in str(raised.value)
     assert isinstance(raised.value.__cause__, (URLError, RuntimeError))
     assert connections
+
+
+def test_sums_are_those_that_torchvision_lists() -> None:
+    for kind, task in ((datasets.CIFAR10, cifar10), (datasets.CIFAR100, cifar100)):
+        assert {**dict(kind.train_list), **dict(kind.test_list), kind.meta["filename"]: kind.meta["md5"]} == task.FILES
+    assert dict(datasets.FashionMNIST.resources) == {f"{name}.gz": md5 for name, md5 in fashion_mnist.FILES.items()}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.files import write_bytes
 from bench.spec import RequestError
-from bench.tasks._info import TaskInfo
+from bench.tasks._info import MissingDataError, TaskInfo
 from bench.tasks.readers.text import Texts
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def require_files(published: PublishedTexts, folder: Path, place: Place) -> None
     if missing and place.download:
         download(published, missing, folder)
     elif missing:
-        raise RequestError(
+        raise MissingDataError(
             f"task {published.info.name} needs {' and '.join(published.files)} in {folder}; {missing[0]} is not there",
             f"add `download`, or {published.where}",
         )

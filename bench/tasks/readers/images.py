@@ -6,8 +6,10 @@ Imports no torch.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import hashlib
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.client import HTTPException
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.spec import RequestError
 from bench.tasks import Place, Split, Splits
-from bench.tasks._info import TaskChoice, TaskInfo
+from bench.tasks._info import MissingDataError, TaskChoice, TaskInfo
 from models.layers.options import Option
 
 if TYPE_CHECKING:
@@ -32,10 +34,11 @@ SUBSET_SEED = 0
 WHITE = 255
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """Copied from torchvision.datasets.folder, because importing that would import torch."""
+MEND = "delete {} and copy what is intact there, or delete it and add `download` where there is a network"
 TORCHVISION_ADVICE = "You can use download=True to download it"
 
 
-def require_files(task: str, place: Place, folder: str, names: Sequence[str], kind: str, *, endings: Sequence[str] = ("",)) -> None:
+def require_files(task: str, place: Place, folder: str, names: Iterable[str], kind: str, *, endings: Sequence[str] = ("",)) -> None:
     """Let torchvision's class `kind` download missing files if `place` allows it.
 
     A file may have any of `endings`. Raises RequestError, naming the expected folder, if a file is missing and cannot be downloaded.
@@ -43,7 +46,7 @@ def require_files(task: str, place: Place, folder: str, names: Sequence[str], ki
     expected = place.folder(task) / folder
     absent = [name for name in names if not any((expected / f"{name}{ending}").is_file() for ending in endings)]
     if absent and not place.download:
-        raise RequestError(
+        raise MissingDataError(
             f"task {task} expects its data in {expected}; not found there: {', '.join(absent)}",
             f"put the data into {expected}, name another `data_root`, or add `download`",
         )
@@ -54,10 +57,26 @@ def require_files(task: str, place: Place, folder: str, names: Sequence[str], ki
             getattr(datasets, kind)(place.folder(task), download=True)
 
 
+def require_intact(task: str, sums: Mapping[Path, str]) -> None:
+    """Raise RequestError, naming the file, unless the files have their published md5 sums."""
+    for path, published in sums.items():
+        stat = path.stat()
+        if _md5(path, stat.st_size, stat.st_mtime_ns) != published:
+            raise RequestError(f"task {task}: {path} does not match its published md5 sum", MEND.format(path))
+
+
+@functools.cache
+def _md5(path: Path, _size: int, _changed: int) -> str:
+    """`_size` and `_changed` tell a replaced file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, functools.partial(hashlib.md5, usedforsecurity=False)).hexdigest()
+
+
 @contextmanager
 def reading_errors(task: str, place: Place, folder: str, *, attempted: str = "read") -> Iterator[None]:
     """Turn errors from damaged files or failed downloads into a one-line RequestError."""
     expected = place.folder(task) / folder
+    hint = MEND.format(expected) if attempted == "read" else f"try again where there is a network, or copy the data into {expected}"
     try:
         yield
     except RequestError:
@@ -66,7 +85,7 @@ def reading_errors(task: str, place: Place, folder: str, *, attempted: str = "re
         reason = " ".join(str(error).split()).removesuffix(TORCHVISION_ADVICE).rstrip() or type(error).__name__
         raise RequestError(
             f"task {task}: the data in {expected} cannot be {attempted}: {reason}",
-            f"delete {expected} and copy intact files there, or delete it and add `download` where there is a network",
+            hint,
         ) from error
 
 
