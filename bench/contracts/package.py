@@ -94,6 +94,7 @@ def _normalised(package: str) -> str:
 
 def _finding(kind: str, name: str) -> Finding:
     try:
+        catalog.load(kind, name)
         assert catalog.summary(kind, name), "the module has no docstring, whose first line is its summary"
         if kind in LIGHT_KINDS:
             heavy = first_torch_importer([catalog.plugin(kind, name).module])
