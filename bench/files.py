@@ -29,9 +29,9 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     file, such as a device.
     """
     if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "it is no regular file")
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
     temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
     try:
         write(temporary)
