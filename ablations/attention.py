@@ -11,7 +11,11 @@ All backends give equal results. Explicit attention (math) writes n x n scores p
 and its activations are quadratic. A padding mask per sample, even one that masks nothing, takes the fused kernel off its
 fastest path. A mask per query costs still more, although it equals the causal flag.
 
-Source: arXiv 1706.03762, Sec. 3.2 (scaling, heads), Table 3 (A, B); arXiv 1409.0473, appendix A.1.2 (additive); Dive into
+Canonical sizes have heads of 32 channels, published ones of 64, which halves the scores at equal products. So fused attention
+with heads of 64 takes at least a tenth less time at 5M parameters and n = 1025, where attention is a third or more of it. gMLP
+of equal parameters remains the faster one there, since it has a sixth fewer FLOPs, but by less.
+
+Source: arXiv 1706.03762, Sec. 3.2 (scaling, heads), Table 3 (A, B); arXiv 2012.12877, Table 1 (heads of 64); arXiv 1409.0473, appendix A.1.2 (additive); Dive into
 Deep Learning, Sec. 11.3 (masked softmax, additive scoring).
 
 Cost: an hour on one CPU thread; about ten minutes on a GPU (estimate); two minutes with --quick on a CPU.
@@ -22,7 +26,7 @@ import functools
 from bench.questions import Ablation, Arm, Asked, Finding, Grid, predict
 
 IMAGES, MEMORY, BACKENDS, MASKS = "digits", "copy from n / 2 tokens away", "backends", "masks"
-WIDE = "a head of 256 channels"
+WIDE, WIDTHS = "a head of 256 channels", "width of a head at equal parameters"
 
 
 def arm(name: str, mixer: str = "attention", **flags: str) -> Arm:
@@ -44,12 +48,18 @@ EFFICIENT, CUDNN = (arm(name, attention=kernel) for name, kernel in (("memory-ef
 NO_MASK, PER_SAMPLE = arm("no mask"), arm("a mask per sample", "attention:mask=sample")
 CAUSAL, PER_QUERY = arm("causal flag", "attention:causal=true"), arm("a mask per query", "attention:causal=true:mask=query")
 
+HEADS_OF_32, HEADS_OF_64 = (
+    Arm(name=f"ViT, heads of {448 // num}", flags={"models": "vit", "width": "448", "heads": str(num)}) for num in (14, 7)
+)
+GMLP = Arm(name="gMLP", flags={"models": "gmlp"})
+
 SMALL = {"depth": "2", "params": "150k", "width": "64"}
 """The width is given because canonical sizes fix the number of heads."""
 ON_DIGITS = {**SMALL, "task": "digits", "seq": "16", "metrics": "params,flops,accuracy"}
 ON_COPY = {**SMALL, "task": "copy+items=6000+test_items=1000", "seq": "32", "metrics": "params,flops,accuracy", "epochs": "6"}
 SIX_EPOCHS = "epochs=6,batch_size=32,learning_rate=1e-3"
 ON_PHOTOGRAPHS = {**ON_DIGITS, "task": "cifar10+items=10000", "params": "1.2M", "width": "256", "heads": "1", "recipe": SIX_EPOCHS}
+AT_5M = {"depth": "2", "params": "5M", "batch": "1", "metrics": "params,flops,latency,memory"}
 TIMED = {**SMALL, "match": "shape", "batch": "4", "metrics": "params,flops,latency,memory"}
 LARGE = {**TIMED, "params": "22M", "width": "384", "depth": "12", "batch": "8", "dtype": "bf16", "seq": "256,1024,4096"}
 
@@ -64,6 +74,7 @@ ABLATION = Ablation(
         Grid(name=WIDE, flags=ON_PHOTOGRAPHS, arms=(WIDE_USUAL, WIDE_UNSCALED, WIDE_LEARNED)),
         Grid(name=BACKENDS, flags={**TIMED, "seq": "64,256,1024"}, arms=(AUTO, EXPLICIT, FLASH)),
         Grid(name=MASKS, flags={**TIMED, "seq": "64,256,1024"}, arms=(NO_MASK, PER_SAMPLE, CAUSAL, PER_QUERY)),
+        Grid(name=WIDTHS, flags={**AT_5M, "seq": "257,1025"}, arms=(HEADS_OF_32, HEADS_OF_64, GMLP)),
     ),
     cuda=(
         Grid(name=IMAGES, flags=ON_DIGITS, arms=TRAINED),
@@ -71,6 +82,7 @@ ABLATION = Ablation(
         Grid(name=WIDE, flags=ON_PHOTOGRAPHS, arms=(WIDE_USUAL, WIDE_UNSCALED, WIDE_LEARNED)),
         Grid(name=BACKENDS, flags=LARGE, arms=(AUTO, EXPLICIT, FLASH, EFFICIENT, CUDNN)),
         Grid(name=MASKS, flags=LARGE, arms=(NO_MASK, PER_SAMPLE, CAUSAL, PER_QUERY)),
+        Grid(name=WIDTHS, flags={**AT_5M, "dtype": "bf16", "seq": "257,1025"}, arms=(HEADS_OF_32, HEADS_OF_64, GMLP)),
     ),
     quick=(
         Grid(name=IMAGES, flags={**ON_DIGITS, "epochs": "2"}, arms=TRAINED),
@@ -92,6 +104,8 @@ ABLATION = Ablation(
         predict_cost(BACKENDS, FLASH, "equal", "auto chooses flash where it can", by=0.05, against=AUTO),
         predict_cost(MASKS, PER_SAMPLE, "higher", "the mask is read for every score", by=0.02, against=NO_MASK),
         predict_cost(MASKS, PER_QUERY, "higher", "the flag skips pairs that a mask only hides", by=0.1, against=CAUSAL),
+        predict(WIDTHS, HEADS_OF_64, "lower", "half as many scores", by=0.1, measure="latency_ms", seq_len=1025),
+        predict(WIDTHS, GMLP, "lower", "a sixth fewer FLOPs", by=0.03, measure="latency_ms", seq_len=1025, against=HEADS_OF_64),
     ),
     findings=(
         Finding(
