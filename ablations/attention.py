@@ -15,8 +15,8 @@ Canonical sizes have heads of 32 channels, published ones of 64, which halves th
 with heads of 64 takes at least a tenth less time at 5M parameters and n = 1025, where attention is a third or more of it. gMLP
 of equal parameters remains the faster one there, since it has a sixth fewer FLOPs, but by less.
 
-Source: arXiv 1706.03762, Sec. 3.2 (scaling, heads), Table 3 (A, B); arXiv 2012.12877, Table 1 (heads of 64); arXiv 1409.0473, appendix A.1.2 (additive); Dive into
-Deep Learning, Sec. 11.3 (masked softmax, additive scoring).
+Source: arXiv 1706.03762, Sec. 3.2 (scaling, heads), Table 3 (A, B); arXiv 2012.12877, Table 1 (heads of 64); arXiv 1409.0473,
+appendix A.1.2 (additive); Dive into Deep Learning, Sec. 11.3 (masked softmax, additive scoring).
 
 Cost: an hour on one CPU thread; about ten minutes on a GPU (estimate); two minutes with --quick on a CPU.
 """
