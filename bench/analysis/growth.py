@@ -1,7 +1,7 @@
 """Follow every quantity of a run along n, find the n^2 terms of a model, and the lengths at which two models cost the same.
 
 A series is a set of cells that differ in sequence length only; a round measures every cell once. Counts have exact polynomials, FLOPs closed forms;
-counts and times have local exponents and twin lengths. Costs cross where closed forms are equal, or where the log ratio of two measured series
+counts and times have local exponents. Costs cross where closed forms are equal, or where the log ratio of two measured series
 changes sign. Builds no model.
 """
 
@@ -19,7 +19,7 @@ import pandas
 from numpy.typing import NDArray
 
 from bench.analysis.frame import ATTENTION_FAMILIES, SCOPE_KEYS, SERIES_KEYS, label_of
-from bench.intervals import Interval, ratio_over_rounds, signed_ranks
+from bench.intervals import Interval, signed_ranks
 from bench.numbers import counted, is_empty, known
 from bench.reading.table import ATTENTION_MIXER
 from bench.reading.timings import Timings
@@ -181,19 +181,6 @@ class LocalExponents:
     exponents: tuple[LocalExponent, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class TwinRatio:
-    """Cost per token at length n, relative to length n - 1.
-
-    `ratio`: above 1, the extra token costs more than an average one.
-    `refused`: why `ratio` is None.
-    """
-
-    n: int
-    ratio: Interval | None
-    refused: str = ""
-
-
 def local_exponents(samples: Samples, *, exact: bool = False) -> LocalExponents:
     """Return the exponent between each length and the next.
 
@@ -209,23 +196,6 @@ def local_exponents(samples: Samples, *, exact: bool = False) -> LocalExponents:
     return LocalExponents(
         exponents=tuple(LocalExponent(shorter=shorter, longer=longer, exponent=found) for shorter, longer, found in steps)
     )
-
-
-def twin_ratios(samples: Samples, *, exact: bool = False) -> tuple[TwinRatio, ...]:
-    """Compare every n with n - 1, if both were measured.
-
-    The ratio shows the effect of alignment. It is paired by round: an estimate with its interval.
-    """
-    return tuple(_twin_ratio(n, samples[n - 1], samples[n], exact) for n in samples if n - 1 in samples)
-
-
-def _twin_ratio(n: int, shorter: Mapping[int, float], longer: Mapping[int, float], exact: bool) -> TwinRatio:
-    """Compare n with n - 1, whose values are by round."""
-    rounds = sorted(shorter.keys() & longer.keys())
-    if not exact and (refused := too_few_rounds(len(rounds), len(shorter.keys() ^ longer.keys()))):
-        return TwinRatio(n=n, ratio=None, refused=refused)
-    ratios = [(longer[place] / n) / (shorter[place] / (n - 1)) for place in rounds]
-    return TwinRatio(n=n, ratio=_exactly(ratios[0]) if exact else ratio_over_rounds(list(map(math.log, ratios))))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,7 +249,6 @@ class Growth:
     measure: GrowthMeasure
     counted: Counted | None
     exponents: LocalExponents
-    twins: tuple[TwinRatio, ...]
 
 
 def growth_of(shaped: Sequence[Series], timings: Timings) -> list[Growth]:
@@ -343,7 +312,6 @@ def _growth(series: Series, measure: GrowthMeasure, timings: Timings) -> Growth 
         measure=measure,
         counted=polynomial_of(samples) if not measure.timed else None,
         exponents=local_exponents(samples, exact=not measure.timed),
-        twins=twin_ratios(samples, exact=not measure.timed),
     )
 
 
@@ -498,14 +466,6 @@ class ClosedForm:
     width: int
     budget: int | None
     cost: Cost
-
-    @property
-    def equal_terms(self) -> Mapping[str, float | None]:
-        """The n at which quadratic and linear FLOPs are equal, by scope.
-
-        Scopes are `blocks` and `whole model`; None if the two parts are never equal.
-        """
-        return {scope: equal_terms_at(self.cost.flops(part)) for scope, part in SCOPES.items()}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,7 +41,6 @@ class RankedModel:
     `shown`: that interval excludes 1.
     `equal`: that interval lies within the margin; `shown` may hold as well.
     `rounds_needed`: for an undecided pair, the rounds that would decide it if mean and spread stay the same; None above 1,000.
-    `interleaved`: the two cells took turns.
     `why`: the reason if no difference is shown.
     """
 
@@ -53,7 +52,6 @@ class RankedModel:
     shown: bool
     equal: bool = False
     rounds_needed: int | None = None
-    interleaved: bool = False
     why: str = ""
 
     @property
@@ -102,8 +100,7 @@ def rank_latency(
     `rows` have `label`, one of each in a group, and the latency columns. Decisions hold together for the `contrasts` of a cell
     (`bench.timing_groups.num_contrasts`).
 
-    If rounds cannot be paired the ratio is a ratio of medians. A difference is then shown if the two 95 % intervals do not overlap and both
-    cells are stable. Stability matters because instability mostly affects whole rounds, and only pairing cancels it.
+    If rounds cannot be paired the ratio is one of medians, and decides nothing.
     """
     groups: dict[tuple[Any, ...], dict[str, Row]] = {}
     for row in rows:
@@ -136,9 +133,8 @@ def _latency_pair(best: Row, other: Row, timings: Timings, margin: float, num_pa
     cells = (other["cell_id"], best["cell_id"])
     found = timings.centre(*cells)
     if found is None:
-        shown, why = _shown_unpaired(best, other)
         ratio = other["latency_ms"] / best["latency_ms"]
-        return RankedModel(other=str(other["label"]), ratio=ratio, low=None, high=None, shown=shown, why=why)
+        return RankedModel(other=str(other["label"]), ratio=ratio, low=None, high=None, shown=False, why="no round has both")
     interval = found.interval(joint_level(LEVEL, num_pairs))
     different, equal = decided(interval, margin)
     ratio = interval.exp()
@@ -151,7 +147,6 @@ def _latency_pair(best: Row, other: Row, timings: Timings, margin: float, num_pa
         shown=different and interval.estimate > 0,
         equal=equal,
         rounds_needed=None if different or equal else rounds_needed(interval, margin),
-        interleaved=timings.are_interleaved(cells),
         why="" if different else f"{interval.num} rounds are too few" if ratio.is_open else "the interval contains 1",
     )
 
@@ -174,16 +169,6 @@ def rounds_needed(interval: Interval, margin: float) -> int | None:
     distance = max(abs(interval.estimate), math.log1p(margin) - abs(interval.estimate))
     needed = interval.num * (half / distance) ** 2
     return math.ceil(needed) if needed <= MAX_ROUNDS else None
-
-
-def _shown_unpaired(best: Row, other: Row) -> tuple[bool, str]:
-    """Return whether unpaired intervals show a difference; if not, why."""
-    if best["latency_stable"] is False or other["latency_stable"] is False:
-        return False, "an unstable configuration"
-    if any(pandas.isna(row[bound]) for row in (best, other) for bound in ("latency_low_ms", "latency_high_ms")):
-        return False, "no interval"
-    shown = best["latency_high_ms"] < other["latency_low_ms"]
-    return shown, "" if shown else "the intervals overlap"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,11 +21,9 @@ from bench.analysis.effects import ArmFront, Contrast, Effect, Observations, arm
 from bench.analysis.frame import cells, is_subject, mixes_all, prepare, scopes_of, varying
 from bench.analysis.growth import (
     ClosedCrossing,
-    ClosedForm,
     FlopsGrowth,
     Growth,
     PairCrossing,
-    closed_forms,
     closed_pairs,
     flops_growth,
     growth_of,
@@ -180,11 +178,6 @@ class Study:
     def closed_crossovers(self) -> Sequence[ClosedCrossing]:
         """The lengths at which two closed forms are equal."""
         return closed_pairs(self.plan)
-
-    @functools.cached_property
-    def closed_forms(self) -> Sequence[ClosedForm]:
-        """The closed-form cost of every model that keeps its shape."""
-        return closed_forms(self.plan)
 
     @functools.cached_property
     def quadratic_home(self) -> Mapping[str, Mapping[str, Any]]:

@@ -17,7 +17,6 @@ from bench.analysis.growth import (
     growth_of,
     local_exponents,
     quadratic_home,
-    twin_ratios,
 )
 from bench.spec import Cell, ModelSpec, Plan, PlannedCell, Sizing, Workload
 from models.layers.cost import N, Term, constant
@@ -82,26 +81,6 @@ def test_short_grids_are_refused_but_the_smallest_that_is_not(lengths: tuple[int
     assert [e.exponent.num for e in found.exponents] == ([] if said else [6, 6, 6])
 
 
-def test_twins_are_compared_per_token_and_by_round() -> None:
-    lengths = (17, 256, 257, 1025)
-    costs = power(1.0, lengths) * np.array([1.0, 1.0, 1.2, 1.0])
-    for samples, is_exact, num in (
-        (samples_of_rounds(SLOW * costs, lengths), False, 6),
-        (samples_of_rounds(costs[None, :], lengths), True, 1),
-    ):
-        (found,) = twin_ratios(samples, exact=is_exact)
-        assert found.n == 257
-        assert found.ratio is not None
-        assert (found.ratio.low, found.ratio.estimate, found.ratio.high, found.ratio.num) == pytest.approx((1.2, 1.2, 1.2, num))
-
-
-def test_twins_need_rounds_and_neighbours() -> None:
-    assert twin_ratios(timed(power(1.0))) == ()
-    (found,) = twin_ratios(timed(power(1.0, (256, 257)), (256, 257), rounds=5))
-    assert found.ratio is None
-    assert "5 complete rounds" in found.refused
-
-
 def grown(*made: Made) -> list[Growth]:
     found = evidence(*made)
     return growth_of(found.shaped, found.timings)
@@ -136,13 +115,10 @@ def test_counts_are_fitted_from_where_they_follow_one_polynomial() -> None:
     assert growth.counted is None
 
 
-def test_twins_are_compared_and_kept_out_of_the_fit() -> None:
+def test_of_twins_one_is_kept_out_of_the_exponents() -> None:
     aligned = Made(model="gmlp", lengths=(17, 33, 65, 129, 256, 257, 513, 1025), latency=lambda n: linear(n) * (0.8 if n == 256 else 1.0))
     (growth,) = grown(aligned)
     assert 256 not in [step.shorter for step in growth.exponents.exponents]
-    (twin,) = growth.twins
-    assert twin.ratio is not None
-    assert twin.ratio.low > 1.15
 
 
 def plan_of(*terms: Term, n: int = 10) -> Plan:

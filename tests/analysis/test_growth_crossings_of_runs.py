@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.analysis.growth import ACTIVATIONS, LATENCY, closed_forms, closed_pairs, measured_pairs
+from bench.analysis.growth import ACTIVATIONS, LATENCY, closed_forms, closed_pairs, equal_terms_at, measured_pairs
 from bench.planning.build import build_plan
 from bench.spec import Plan, Recipe, Settings
 from tests.analysis.made_runs import Made, evidence
@@ -47,10 +47,10 @@ def test_budgets_are_not_mixed() -> None:
 
 def test_quadratic_equals_linear_where_the_terms_say() -> None:
     """gMLP's blocks: 1.5 m d^2 n = (m / 2) d n^2 at n = 3 d; ViT's: 12 d^2 n = 2 d n^2 at n = 6 d; a window never."""
-    found = {form.model: form.equal_terms["blocks"] for form in closed_forms(planned(models="gmlp-s,deit-s", seq="197,257"))}
+    found = {form.model: equal_terms_at(form.cost.flops("blocks")) for form in closed_forms(planned(models="gmlp-s,deit-s", seq="197,257"))}
     assert found == {"gmlp-s": 3 * 256, "deit-s": 6 * 384}
     windowed = planned(models="metaformer+mixer=window_attention", seq="17,257", params="250k", match="shape")
-    assert [form.equal_terms for form in closed_forms(windowed)] == [{"blocks": None, "whole model": None}]
+    assert [equal_terms_at(form.cost.flops()) for form in closed_forms(windowed)] == [None]
 
 
 def test_measured_pairs_cross_where_they_were_planted() -> None:

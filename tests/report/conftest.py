@@ -16,6 +16,7 @@ from bench.analysis.trust import Concern
 from bench.catalog import names
 from bench.measure.model import cost_of
 from bench.reading.table import SeedScores
+from bench.reading.timings import Timings
 from bench.report.charts.style import figure_style
 from bench.report.markdown import to_markdown
 from bench.report.page import build_document
@@ -138,7 +139,23 @@ def build(
         "control": control,
         "concerns": [Concern(text="A remark.", advice="advice, one sentence", serious=False)],
     }
-    return Study(plan=plan, rows=table, **{**values, **fields})
+    return Study(plan=plan, rows=table, **{"timings": rounds_of(table), **values, **fields})
+
+
+def rounds_of(table: pandas.DataFrame, num_rounds: int = 20) -> Timings:
+    """Rounds that scatter about each latency by a third of its interval."""
+    if "latency_low_ms" not in table:
+        return Timings()
+    draw = np.random.default_rng(0)
+    timed = table[table["latency_ms"].notna()].itertuples()
+    return Timings(
+        {
+            str(row.cell_id): dict(
+                enumerate((row.latency_ms + (row.latency_high_ms - row.latency_low_ms) / 3 * draw.normal(size=num_rounds)).tolist())
+            )
+            for row in timed
+        }
+    )
 
 
 def page_text(study: Study) -> str:

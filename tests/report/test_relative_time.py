@@ -79,7 +79,7 @@ def test_models_equal_everywhere_share_the_line_of_attention() -> None:
 
 def test_ratios_of_medians_are_drawn_and_called_so(make_data: MakeData) -> None:
     with figure_style():
-        drawn = draw_relative_time(make_data())
+        drawn = draw_relative_time(make_data(timings=Timings()))
     assert drawn is not None
     assert "no rounds could be paired" in drawn.caption
     (axis,) = drawn.figure.axes

@@ -1,6 +1,6 @@
-"""Show how cost grows with n: polynomials, local exponents, twins and crossovers; and whether a model's n^2 terms are weights or activations.
+"""Show how cost grows with n: polynomials, local exponents and crossovers; and whether a model's n^2 terms are weights or activations.
 
-Twins are two neighbouring lengths, n and n - 1, with and without a class token. The tables' captions describe the methods.
+The tables' captions describe the methods.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from bench import numbers
 from bench.analysis.frame import SCOPE_TEXTS, label_of, scope_value_text
-from bench.analysis.growth import SCOPES, ClosedCrossing, ClosedForm, Crossing, Crossovers, Growth, PairCrossing
+from bench.analysis.growth import SCOPES, ClosedCrossing, Crossing, Crossovers, Growth, PairCrossing
 from bench.analysis.study import Study
 from bench.intervals import Interval
 from bench.report.document import Block, Paragraph, TableBlock
@@ -68,17 +68,6 @@ def refused_exponents(found: Sequence[Growth]) -> list[str]:
     ]
 
 
-def twin_table(found: Sequence[Growth]) -> Table:
-    """Return ratios of cost per token, n over n - 1."""
-    rows = [
-        {**_place(growth), "n": twin.n, **_bounds("ratio", twin.ratio), "why not": twin.refused}
-        for growth in found
-        for twin in growth.twins
-    ]
-    ratio = _interval("ratio", "per token, n over n - 1", _fixed)
-    return table(rows, (*_places(found), number("n", "n", numbers.whole), ratio, plain("why not")))
-
-
 def measured_crossing_table(found: Sequence[PairCrossing]) -> Table:
     """Return the n at which two measured series cost the same."""
     rows = [
@@ -120,13 +109,6 @@ def closed_crossing_table(found: Sequence[ClosedCrossing]) -> Table:
         *(number(f"ratio_{n}", f"first / second at n = {n}", _fixed) for n in lengths),
     )
     return table(rows, columns)
-
-
-def equal_terms_table(found: Sequence[ClosedForm]) -> Table:
-    """Return the n above which quadratic FLOPs exceed linear FLOPs."""
-    rows = [{"model": form.model, "shape": form.shape, **form.equal_terms} for form in found]
-    columns = (Column(header=f"quadratic equals linear, {scope}", text=functools.partial(_length, scope), key=scope) for scope in SCOPES)
-    return table(rows, (plain("model"), plain("shape", "depth x width"), *columns))
 
 
 def _place(growth: Growth) -> Row:
@@ -187,10 +169,6 @@ def _crossing(one: Crossing) -> str:
     return f"{where} {point}"
 
 
-def _length(scope: str, row: Row) -> str:
-    return "never" if numbers.is_empty(row[scope]) else _rounded(row[scope])
-
-
 def _fixed(value: float) -> str:
     return f"{value:.2f}"
 
@@ -205,16 +183,11 @@ POLYNOMIALS = (
 EXPONENTS = (
     "Local exponents between neighbouring lengths: d log cost / d log n, paired by round, with 95 % intervals. 1 is linear, 2 quadratic."
 )
-TWINS = (
-    "The effect of alignment: cost per token at n (patches and a class token) over cost per token at n - 1, paired by round. Above 1, the "
-    "extra token costs more than an average one."
-)
 MEASURED_CROSSINGS = (
     "Between which measured n two series cost the same: the difference is significant on either side, by 95 % intervals paired by round. The point "
     "between them is interpolated in log n. Pairs: gMLP with every other model, and one model under two attention kernels."
 )
 CLOSED = "The n at which two models cost the same by their closed forms, for the blocks alone and for the whole model. Each model keeps its shape."
-EQUAL = "The n above which quadratic FLOPs exceed linear FLOPs, by closed form."
 
 
 def growth_blocks(study: Study) -> tuple[Block, ...]:
@@ -226,10 +199,8 @@ def _blocks(study: Study) -> Iterator[Block]:
     yield from _shown(polynomial_table(study.growth), POLYNOMIALS)
     yield from _shown(exponent_table(study.growth), EXPONENTS)
     yield from (Paragraph(text=sentence) for sentence in refused_exponents(study.growth))
-    yield from _shown(twin_table(study.growth), TWINS)
     yield from _shown(measured_crossing_table(study.measured_crossovers), MEASURED_CROSSINGS)
     yield from _shown(closed_crossing_table(study.closed_crossovers), CLOSED)
-    yield from _shown(equal_terms_table(study.closed_forms), EQUAL)
 
 
 def _shown(table: Table, caption: str) -> Iterator[Block]:

@@ -481,12 +481,10 @@ def _pair_caption(study: Study) -> str:
     conditions = constant_work(study.frame)
     lead = "Latency of each model over that of the fastest."
     bound = 1 + rankings[0].margin
-    interleaved = all(pair.interleaved for ranking in rankings for pair in ranking.others)
-    how_paired = "each round's value is the median over blocks in which the two took turns" if interleaved else "paired by round"
     how = (
         f"Each ratio is a Hodges-Lehmann estimate over rounds with its signed-rank interval, 95 % together for the models of one length; "
-        f"{how_paired}. Slower if the interval excludes 1; equal if it lies within 1 / {bound:g} to {bound:g}. "
-        "Rounds that are too few for an interval have their range in parentheses. A ratio without either divides two medians, since no rounds "
-        "could be paired."
+        f"paired by round. Slower if the interval excludes 1; equal if it lies within 1 / {bound:g} to {bound:g}. "
+        "Rounds that are too few for an interval have their range in parentheses. A ratio without either divides two medians, since no round has "
+        "both, and decides nothing."
     )
     return f"{lead} {how} Conditions: {conditions}."
