@@ -39,6 +39,7 @@ from bench.spec import MEASURED, Plan
 
 COUNTED = ("params", "flops", "memory", "activation_bytes", "train_flops")
 """Quantities of claims and predictions that have no noise."""
+QUICK = "A quick run decides nothing that is timed or trained: it has few rounds and short limits."
 SUPPORTED, REFUTED, UNDECIDED = ANSWERS = ("supported", "refuted", "undecided")
 MARGIN = 0.02
 """The largest loss of accuracy that still counts as equal, as a fraction of the test items."""
@@ -146,15 +147,11 @@ def answer_to_all(answers: Collection[str], *, complete: bool = True) -> str:
     return SUPPORTED if complete and set(answers) == {SUPPORTED} else UNDECIDED
 
 
-def withheld(verdict: Verdict, caveat: str, *, quick: bool) -> Verdict:
-    """Make an answer undecided if the run may not decide it.
-
-    A quick run decides nothing but counts, which are exact; another run with a `caveat` decides nothing timed.
-    """
-    withholds = (quick and verdict.claim.metric not in COUNTED) or (caveat and verdict.claim.timed)
-    if not verdict.decided or not withholds:
+def withheld(verdict: Verdict, *, quick: bool) -> Verdict:
+    """Make an answer of a quick run undecided, unless it is about counts, which are exact."""
+    if not quick or not verdict.decided or verdict.claim.metric in COUNTED:
         return verdict
-    return dataclasses.replace(verdict, answer=UNDECIDED, reason=f"{caveat} Otherwise: {verdict.answer}. {verdict.reason}".strip())
+    return dataclasses.replace(verdict, answer=UNDECIDED, reason=f"{QUICK} Otherwise: {verdict.answer}. {verdict.reason}".strip())
 
 
 def claim_of(prediction: Prediction) -> Claim:
@@ -264,7 +261,6 @@ class Evidence:
     `timings`: latency by cell and round.
     `homes`: the n^2 terms of every cell (`bench.analysis.growth.quadratic_home`).
     `scores`: scores of trained models on the test items, by cell id.
-    `caveat`: why nothing timed may be decided; empty if it may.
     `quick`: a quick run, which decides none of these claims but those about counts.
     `contrasts`: how many ratios of times are decided together with a cell's, by cell id.
     """
@@ -273,7 +269,6 @@ class Evidence:
     timings: Timings
     homes: Mapping[str, Row]
     scores: Mapping[str, Scores] = field(default_factory=dict)
-    caveat: str = ""
     quick: bool = False
     contrasts: Mapping[str, int] = field(default_factory=dict)
 
@@ -417,7 +412,7 @@ def judge(evidence: Evidence, claims: Sequence[Claim] = CLAIMS) -> list[Verdict]
     """Return a verdict per claim and subject, in the order of `claims`; none for a claim about which the run has nothing."""
     found = []
     for claim in claims:
-        own = [withheld(verdict, evidence.caveat, quick=evidence.quick) for verdict in JUDGES[claim.kind](claim, evidence)]
+        own = [withheld(verdict, quick=evidence.quick) for verdict in JUDGES[claim.kind](claim, evidence)]
         found += _by_subject(own)
     return found
 

@@ -16,7 +16,7 @@ from typing import Any
 import pandas
 
 from bench.analysis.accuracy import CurveGroup, Solved, equal_budgets, solved_seeds
-from bench.analysis.claims import Evidence, Verdict, judge, judge_prediction, judge_solving, withheld
+from bench.analysis.claims import QUICK, Evidence, Verdict, judge, judge_prediction, judge_solving, withheld
 from bench.analysis.effects import ArmFront, Contrast, Effect, Observations, arm_fronts, contrasts_of, effects_of, with_baselines
 from bench.analysis.frame import cells, is_subject, mixes_all, prepare, scopes_of, varying
 from bench.analysis.growth import (
@@ -107,12 +107,10 @@ class Study:
         """One row of the frame per cell id."""
         return {row["cell_id"]: row for row in self.frame_rows}
 
-    @functools.cached_property
+    @property
     def caveat(self) -> str:
-        """Why nothing timed may be decided; empty if it may."""
-        if self.plan.settings.quick:
-            return "A quick run decides nothing that is timed or trained: it has few rounds and short limits."
-        return ""
+        """Why nothing timed or trained is decided; empty if it may be."""
+        return QUICK if self.plan.settings.quick else ""
 
     @functools.cached_property
     def evidence(self) -> Evidence:
@@ -122,7 +120,6 @@ class Study:
             timings=self.timings,
             homes=self.quadratic_home,
             scores={cell_id: found.scores for cell_id, found in self.scores.items()},
-            caveat=self.caveat,
             quick=self.plan.settings.quick,
             contrasts=self._contrasts,
         )
@@ -280,7 +277,7 @@ class Study:
             else judge_prediction(prediction, self.contrasts, self.effects)
             for prediction in self.predictions
         ]
-        return [withheld(verdict, self.caveat, quick=self.plan.settings.quick) for verdict in found]
+        return [withheld(verdict, quick=self.plan.settings.quick) for verdict in found]
 
     @functools.cached_property
     def peers(self) -> PeerComparison | None:

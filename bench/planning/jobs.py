@@ -263,25 +263,17 @@ def estimated_seconds(plan: Plan) -> float:
 
     The estimate of a job divides closed-form FLOPs by a nominal rate of the device.
     """
-    return RUN_OVERHEAD_S + sum(estimated_cell_seconds(plan).values())
-
-
-def estimated_cell_seconds(plan: Plan) -> dict[str, float]:
-    """Estimate the time of each cell's jobs, in seconds, by cell id."""
-    return _seconds_by_cell(plan, jobs(plan))
+    return RUN_OVERHEAD_S + _seconds(plan, jobs(plan))
 
 
 def estimated_training_seconds(plan: Plan) -> float:
     """Estimate the time of all trainings and learning-rate trials, in seconds."""
-    return sum(_seconds_by_cell(plan, (job for job in jobs(plan) if _is_training(job))).values())
+    return _seconds(plan, (job for job in jobs(plan) if _is_training(job)))
 
 
-def _seconds_by_cell(plan: Plan, counted: Iterable[Job]) -> dict[str, float]:
-    by_id = {p.cell.cell_id: p for p in plan.cells}
-    found = dict.fromkeys(by_id, 0.0)
-    for job in counted:
-        found[job.cell.cell_id] += estimated_job_seconds(job, by_id[job.cell.cell_id], plan)
-    return found
+def _seconds(plan: Plan, counted: Iterable[Job]) -> float:
+    by_id = {planned.cell.cell_id: planned for planned in plan.cells}
+    return sum(estimated_job_seconds(job, by_id[job.cell.cell_id], plan) for job in counted)
 
 
 def _is_training(job: Job) -> bool:
