@@ -46,7 +46,7 @@ class Observations:
     `rows`: rows of the table by cell id.
     `scores`: scores on the test items by cell id, `(seeds, items)`.
     `data_ids`: identifies the test data of each cell.
-    `seed_values`: by column and cell id, one value per seed.
+    `cross_entropies`: by cell id, one value per seed: the logarithm of its perplexity.
     `timings`: latency by cell and round.
     `num_seeds`: the number of seeds planned per model.
     `metrics`: those that each part asks for. A cell has also those of other parts, which are no effects of this one; without an entry all are.
@@ -55,7 +55,7 @@ class Observations:
     rows: Mapping[str, Mapping[str, Any]]
     scores: Mapping[str, Scores]
     data_ids: Mapping[str, str]
-    seed_values: Mapping[str, Mapping[str, Sequence[float]]]
+    cross_entropies: Mapping[str, Sequence[float]]
     timings: Timings
     num_seeds: int = 0
     metrics: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -207,19 +207,6 @@ def _place(row: Mapping[str, Any], keys: Sequence[str]) -> tuple[Any, ...]:
     return tuple(known(row.get(key)) for key in keys)
 
 
-def _seed_results(measure: Measure, cell_id: str, observed: Observations) -> Sequence[float]:
-    """Return one number per seed; empty if not measured.
-
-    The number is the mean score of the items, or the logarithm of a value that is compared as a ratio.
-    """
-    if measure.is_ratio:
-        return [math.log(value) for value in observed.seed_values.get(measure.name, {}).get(cell_id, ())]
-    if is_empty(observed.rows[cell_id].get(measure.name)) or cell_id not in observed.scores:
-        return []
-    means: list[float] = _scores_as(measure, observed.scores[cell_id]).mean(axis=1).tolist()
-    return means
-
-
 def _by_items(measure: Measure, contrast: Contrast, observed: Observations, level: float) -> Effect | None:
     """Estimate an effect on the test items' scores.
 
@@ -248,8 +235,8 @@ def _scores_as(measure: Measure, scores: Scores) -> Scores:
 
 
 def _by_seeds(measure: Measure, contrast: Contrast, observed: Observations, level: float) -> Effect | None:
-    """Estimate the ratio of geometric means over seeds, with Welch's interval (1947) on the log scale."""
-    first, second = (_seed_results(measure, cell_id, observed) for cell_id in contrast.cells)
+    """Estimate the ratio of geometric means of perplexity over seeds, with Welch's interval (1947) on the log scale."""
+    first, second = (observed.cross_entropies.get(cell_id, ()) for cell_id in contrast.cells)
     num = min(len(first), len(second))
     if num < 1:
         return None

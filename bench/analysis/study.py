@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -236,7 +235,11 @@ class Study:
             rows=self.row_by_cell,
             scores=self.evidence.scores,
             data_ids={cell_id: str(records[0].outcome.values.get("data_id") or "") for cell_id, records in found.items()},
-            seed_values={name: _by_cell(found, value_of) for name, value_of in PER_SEED.items()},
+            cross_entropies={
+                cell_id: values
+                for cell_id, records in found.items()
+                if (values := [value for record in records if (value := record.outcome.values.get("cross_entropy")) is not None])
+            },
             timings=self.timings,
             num_seeds=self.plan.settings.seeds,
             metrics={part.name: part.metrics for part in self.plan.parts if part.metrics},
@@ -337,28 +340,7 @@ def _worst_control(runs: Sequence[StoredRun]) -> dict[str, Any] | None:
     return min(found, key=lambda control: bool(control["contains_one"]), default=None)
 
 
-PER_SEED: Mapping[str, Callable[[Mapping[str, Any]], float | None]] = {
-    "perplexity": lambda values: math.exp(values["cross_entropy"]) if values.get("cross_entropy") is not None else None,
-}
-"""Columns that have one value per seed, and how to read it.
-
-They have no values per test item.
-"""
-
-
 def _has_several_widths(frame: pandas.DataFrame) -> bool:
     """Whether some model whose size is as given has several widths, so that its rows are of unlike models."""
     given = frame[frame["match"] == NO_MATCH]
     return bool((given.groupby(["label", "phase", "engine", "dtype"], dropna=False)["width"].nunique() > 1).any())
-
-
-def _by_cell(
-    trainings: Mapping[str, Sequence[Record]], value_of: Callable[[Mapping[str, Any]], float | None]
-) -> Mapping[str, tuple[float, ...]]:
-    """Return one value per seed, for the cells that have any."""
-    found = {}
-    for cell_id, records in trainings.items():
-        values = [value_of(record.outcome.values) for record in records]
-        if known := tuple(value for value in values if value is not None):
-            found[cell_id] = known
-    return found

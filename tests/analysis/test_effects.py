@@ -36,7 +36,7 @@ def row(cell_id: str, **values: Any) -> dict[str, Any]:
 
 
 def observed(rows: Sequence[Mapping[str, Any]], **fields: Any) -> Observations:
-    empty: dict[str, Any] = {"scores": {}, "data_ids": {}, "seed_values": {}, "timings": Timings(), "num_seeds": NUM_SEEDS}
+    empty: dict[str, Any] = {"scores": {}, "data_ids": {}, "cross_entropies": {}, "timings": Timings(), "num_seeds": NUM_SEEDS}
     return Observations(rows={found["cell_id"]: found for found in rows}, **{**empty, **fields})
 
 
@@ -123,7 +123,7 @@ def test_whatever_the_spreads_the_intervals_hold_together(wide: str) -> None:
 
     def draw() -> dict[str, Any]:
         spreads = {name: 0.1 if name == wide else 0.01 for name in ("b", *names)}
-        return {"seed_values": {"perplexity": {name: np.exp(rng.normal(0, own, NUM_SEEDS)).tolist() for name, own in spreads.items()}}}
+        return {"cross_entropies": {name: rng.normal(0, own, NUM_SEEDS).tolist() for name, own in spreads.items()}}
 
     together, each = shares_held(draw, dict.fromkeys(names, 1.0), repeats=300)
     assert together >= 0.93
@@ -195,7 +195,7 @@ def test_counted_ratios_are_exact() -> None:
 
 def test_perplexity_is_compared_on_logarithms_by_welch() -> None:
     first, second = (9.0, 10.0, 12.0, 11.0, 9.5), (14.0, 13.0, 17.0, 16.0, 15.0, 14.5)
-    found = one("perplexity", seed_values={"perplexity": {"a": first, "b": second}})
+    found = one("perplexity", cross_entropies={"a": np.log(first).tolist(), "b": np.log(second).tolist()})
     reference = stats.ttest_ind(np.log(first), np.log(second), equal_var=False)
     low, high = reference.confidence_interval(0.95)
     assert (found.estimate.low, found.estimate.high) == pytest.approx((math.exp(low), math.exp(high)))
@@ -215,8 +215,8 @@ def test_perplexity_is_compared_on_logarithms_by_welch() -> None:
 def test_seeds_that_were_lost_or_are_too_few_decide_nothing(num: int, planned: int, caveat: str) -> None:
     seeds = 0.01 * np.arange(planned)
     scores = {"a": np.ones((num, 60)), "b": np.zeros((planned, 60))}
-    perplexity = {"a": (9.0 + seeds[:num]).tolist(), "b": (14.0 + seeds).tolist()}
-    found = effects(*two_arms(scores=scores, seed_values={"perplexity": perplexity}, num_seeds=planned))
+    logs = {"a": np.log(9.0 + seeds[:num]).tolist(), "b": np.log(14.0 + seeds).tolist()}
+    found = effects(*two_arms(scores=scores, cross_entropies=logs, num_seeds=planned))
     assert {effect.measure.name: (effect.caveat, effect.shown) for effect in found} == dict.fromkeys(
         ("accuracy", "perplexity"), (caveat, not caveat)
     )
@@ -225,7 +225,7 @@ def test_seeds_that_were_lost_or_are_too_few_decide_nothing(num: int, planned: i
 
 @pytest.mark.parametrize(("first", "second"), [((9.0,), (14.0, 14.01, 14.02)), ((1e-100, 1e100), (1e-90, 1e90))])
 def test_bounds_of_one_seed_or_beyond_floating_point_are_infinite(first: tuple[float, ...], second: tuple[float, ...]) -> None:
-    found = one("perplexity", seed_values={"perplexity": {"a": first, "b": second}}, num_seeds=len(first))
+    found = one("perplexity", cross_entropies={"a": np.log(first).tolist(), "b": np.log(second).tolist()}, num_seeds=len(first))
     assert (found.estimate.low, found.estimate.high) == (0.0, math.inf)
     assert not found.shown
 
@@ -297,7 +297,7 @@ def test_every_measure_has_its_estimator() -> None:
             new_row=dict.fromkeys(MEASURES, 1.0),
             base_row=dict.fromkeys(MEASURES, 2.0),
             scores={"a": np.ones((3, 9)), "b": np.zeros((3, 9))},
-            seed_values={"perplexity": {"a": (1.0, 1.5, 1.2), "b": (4.0, 5.0, 4.5)}},
+            cross_entropies={"a": (0.0, 0.4, 0.2), "b": (1.4, 1.6, 1.5)},
             timings=Timings({"a": {0: 1.0, 1: 2.0}, "b": {0: 2.0, 1: 2.0}}),
         )
     )

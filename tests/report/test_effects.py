@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import re
 from pathlib import Path
 from typing import Any
@@ -258,14 +257,13 @@ def test_the_largest_of_many_effects_are_drawn_shown_ones_first() -> None:
 
 
 def test_perplexity_is_read_from_what_records_hold(make_data: MakeData) -> None:
-    """Records hold the mean cross-entropy of a seed; its exponent is what is compared."""
+    """Records hold the mean cross-entropy of a seed; it is the logarithm of what is compared."""
     data = make_data(models=("gmlp", "vit"))
     cell = data.plan.cells[0].cell
     outcome = Outcome(status=MEASURED, values={"cross_entropy": 2.0, "data_id": "d"})
     record = training_record(data.plan, cell, outcome)
     observed = dataclasses.replace(data, records=(record,)).observations
-    assert list(observed.seed_values["perplexity"]) == [cell.cell_id]
-    assert observed.seed_values["perplexity"][cell.cell_id][0] == pytest.approx(math.exp(2.0))
+    assert observed.cross_entropies == {cell.cell_id: [2.0]}
     assert observed.data_ids == {cell.cell_id: "d"}
 
 
