@@ -123,6 +123,13 @@ ABLATION = Ablation(
             text="On photographs, with one head of 256 channels, no scaling changes accuracy by {}, a learned one by {}.",
             about=tuple(Asked(part=WIDE, arm=of.name) for of in (WIDE_UNSCALED, WIDE_LEARNED)),
         ),
+        Finding(
+            text="At equal parameters and n = 1025 ViT with heads of 64 takes {} the time of heads of 32, and gMLP {} that of heads of 64.",
+            about=(
+                Asked(part=WIDTHS, arm=HEADS_OF_64.name, measure="latency_ms", seq_len=1025),
+                Asked(part=WIDTHS, arm=GMLP.name, against=HEADS_OF_64.name, measure="latency_ms", seq_len=1025),
+            ),
+        ),
     ),
     rounds=20,
     seeds=5,

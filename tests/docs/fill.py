@@ -113,7 +113,7 @@ RECIPE, WHOLE = "2026-11-28_cpu_vision_recipe", "2026-11-26_cpu_vision_recipe_wh
 ADDED, REMOVED = "added to the basic recipe", "removed from the full recipe"
 NORMS, PRECISION, SCALE = "2026-11-25_cpu_normalisation", "2026-11-25_cpu_precision", "2026-11-26_cpu_scale"
 PEERS, POSITIONS = "2026-11-23_cpu_peers", "2026-11-26_cpu_positions"
-HEAD = "2026-11-29_cpu_attention_head"
+HEAD, HEADS = "2026-11-29_cpu_attention_head", "2026-11-29_cpu_attention_head_width"
 ATTENTION, MODES = "2026-11-26_cpu_attention", "2026-11-29_cpu_architecture_mode"
 ESCAPE, ESCAPE_IMAGES, ESCAPE_COST = "2026-11-25_cpu_escape", "2026-11-26_cpu_escape_images", "2026-11-27_cpu_escape_cost"
 CIFAR_4M, CIFAR_51M, TREC = "2026-11-26_cpu_cifar10_4m", "2026-11-26_cpu_cifar10_51m_gmlp", "2026-11-24_cpu_trec"
@@ -183,7 +183,7 @@ MIXER_ARMS = {
 HOSTS = {
     "zen3": "2026-11-23_cpu_replicate-amd-epyc-25-1-1-avx2-e349ae",
     "zen4": "2026-11-27_cpu_replicate-amd-epyc-25-17-1-avx2-avx512-bf16-3421e9",
-    "zen5": "2026-11-23_cpu_replicate-amd-epyc-26-2-1-avx2-avx512-bf16-10383e",
+    "zen5": "2026-11-29_cpu_replicate-amd-epyc-26-2-1-avx2-avx512-bf16",
     "xeon": "2026-11-26_cpu_replicate-intel-xeon-processor-6-167-1-amx-c7d188",
 }
 """Runs of the headline, one per type of host."""
@@ -222,6 +222,7 @@ def by_onednn(run: str, phase: str, ours: str, theirs: str) -> Place:
     return Place(run=run, text="{ours/theirs}", where={"phase": phase, "seq_len": 257, "batch_size": 32, "dtype": "fp32"}, rows=rows)
 
 
+HEAD_WIDTHS = "width of a head at equal parameters"
 COST, RECALL, COPY, QUESTIONS, IMAGES = "cost against n", "associative recall", "copy from n / 2 tokens away", "questions", "images"
 """Parts of escape."""
 ESCAPING = {
@@ -511,6 +512,11 @@ PLACES: Mapping[str, Fillable] = {
     },
     "norm_8_high": effect(NORMS, "8 blocks", "post-norm, high rate", against="pre-norm, high rate"),
     **{f"unscaled_{kind}": effect(HEAD, "a head of 256 channels", f"{kind} scaling") for kind in ("no", "learned")},
+    "heads_64": effect(HEADS, HEAD_WIDTHS, "ViT, heads of 64", measure="latency_ms", seq_len=1025),
+    **{
+        f"heads_{name}": effect(HEADS, HEAD_WIDTHS, "gMLP", against="ViT, heads of 64", measure="latency_ms", seq_len=n)
+        for name, n in (("64_gmlp", 1025), ("257_gmlp", 257))
+    },
     **{f"positions_{kind}": effect(POSITIONS, "digits", f"attention, {kind}") for kind in ("learned", "sinusoidal")},
     **{
         f"bf16_{name}": effect(PRECISION, "photographs", f"{arm}, bf16", against=f"{arm}, fp32")
