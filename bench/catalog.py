@@ -60,7 +60,7 @@ def found(kind: str) -> Found:
         LeftOut(
             name=plugin.name,
             package=plugin.package,
-            problem=f"{plugin.label} is left out: {plugin.source.name} defines no {min(absent)}; see: bench list --check {plugin.package}",
+            problem=f"{plugin.label} is left out: {plugin.source.name} defines no {min(absent)}; the contract: python -m pydoc {FOLDERS[kind]}",
         )
         for plugin, absent in lacking.items()
     )

@@ -5,8 +5,8 @@ requested; `Split` and `Splits` hold its items. A task file imports no torch at 
 
 info          (TaskChoice) -> TaskInfo: the facts that planning needs. Imports no torch.
 load          (TaskChoice, *, num_tokens, place) -> Splits. May import torch. Raises RequestError if the data are missing.
-require_data  optional: (TaskChoice, Place) -> None. Downloads what is missing if the place allows it; raises RequestError if data are missing or are
-              not the published ones. It runs before any measurement, and imports no torch unless it downloads.
+require_data  optional: (TaskChoice, Place) -> None. Downloads what is missing if the place allows it; raises RequestError if data are not
+              the published ones, MissingDataError if they are not there. It runs before any measurement, and imports no torch unless it downloads.
 OPTIONS       optional: an `Option` for each option that may be written `name+option=value`.
 ARGUMENT      optional: the word for the argument that must follow `name:`, such as FOLDER.
 """

@@ -23,7 +23,7 @@ SLOW_ROUNDS = 0.01
 
 
 def plan_of_rows(num_rows: int) -> Plan:
-    """At least that many cells: three models of one shape, four batch sizes, and adjacent lengths, since the twins n and n - 1 are looked at too."""
+    """At least that many cells: three models of one shape, four batch sizes, and adjacent lengths, as many as that takes."""
     num_lengths = math.ceil(num_rows / (len(MODELS) * len(BATCHES)))
     request = parse_request(
         models=",".join(MODELS),

@@ -16,10 +16,10 @@ import pytest
 from bench.analysis.front import Axes, CostAgainstQuality, choose_axes, front_of, task_names, trained_rows, varying_cost
 from bench.analysis.study import Study
 from bench.reading.table import SeedScores
-from bench.reading.timings import Timings
 from bench.report.charts.style import figure_style
 from bench.report.sections.front import figure, json_of, notes, text_tables, write_comparison
 from bench.spec import Plan, RequestError
+from tests.report.conftest import rounds_of
 
 ITEMS, SEEDS = 300, 5
 RATES = {"gmlp": 0.97, "vit": 0.8, "transformer": 0.8}
@@ -43,14 +43,8 @@ def planned(data: Study) -> Plan:
 
 
 def found_in(data: Study, x: str = "params", y: str = "accuracy") -> CostAgainstQuality:
-    made = replace(data, plan=planned(data), scores=scores_of(data), timings=times_of(data))
+    made = replace(data, plan=planned(data), scores=scores_of(data))
     return front_of(made, choose_axes(x, y), {"digits": 0.1})
-
-
-def times_of(data: Study, num_rounds: int = 20) -> Timings:
-    """As in the rows, within 1 %."""
-    rows = data.rows.dropna(subset="latency_ms").to_dict("records")
-    return Timings({row["cell_id"]: {i: row["latency_ms"] * (0.99 + 0.001 * i) for i in range(num_rounds)} for row in rows})
 
 
 def drawn_in(fronts: list[CostAgainstQuality]) -> Counter[str]:
@@ -160,7 +154,7 @@ def test_who_is_off_the_front_is_dominated_or_open(data: Study) -> None:
 
 def test_times_of_few_rounds_bound_nothing_and_have_their_range(data: Study) -> None:
     ranged = replace(data, rows=data.rows.assign(latency_min_ms=0.5, latency_max_ms=99.0, latency_low_ms=None, latency_high_ms=None))
-    few = replace(ranged, plan=planned(data), scores=scores_of(data), timings=times_of(data, num_rounds=7))
+    few = replace(ranged, plan=planned(data), scores=scores_of(data), timings=rounds_of(data.rows, num_rounds=7))
     found = front_of(few, choose_axes("latency_ms", "accuracy"), {"digits": 0.1})
     front = json_of([found])["front"]
     assert all(entry["x_high"] is None or entry["x_high"] > entry["x"] for entry in front)
