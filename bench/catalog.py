@@ -16,7 +16,7 @@ from types import ModuleType
 from bench.spec import RequestError
 from models.layers import plugins
 from models.layers.options import Option
-from models.layers.plugins import Found, LeftOut, Plugin
+from models.layers.plugins import Found, Plugin
 
 FOLDERS = {
     "families": "models",
@@ -27,16 +27,6 @@ FOLDERS = {
     "executors": "bench.running.executors",
     "engines": "bench.measure.engines",
 }
-NEEDED = {
-    "families": {"Config", "build", "cost", "uses_attention", "NOMINAL_FFN_RATIO", "USES_HEADS"},
-    "mixers": set(),
-    "metrics": {"REPEAT", "COLUMNS", "summarise"},
-    "tasks": {"info", "load"},
-    "ablations": {"ABLATION"},
-    "executors": {"Executor"},
-    "engines": {"Config", "why_unsupported", "prepare", "HIDES_OPERATORS"},
-}
-"""Names that the module of a plugin defines, by kind. A mixer is found by the family that uses it, too, which would miss one that is left out."""
 SYNONYMS = {
     "fp16": "fp16 needs loss scaling to train, which bf16 does not; did you mean bf16?",
     "float16": "float16 needs loss scaling to train, which bf16 does not; did you mean bf16?",
@@ -49,44 +39,9 @@ SYNONYMS = {
 """Hints for words of other programs whose nearest spelling here means something else."""
 
 
-@functools.cache
 def found(kind: str) -> Found:
-    """Return the plugins of a kind by name, and those that are left out; among them those of packages that lack a name of `NEEDED`."""
-    known = plugins.find(kind, FOLDERS[kind])
-    lacking = {
-        plugin: absent for plugin in known.plugins.values() if plugin.package and (absent := NEEDED[kind] - _Names(plugin.syntax).found)
-    }
-    left_out = (
-        LeftOut(
-            name=plugin.name,
-            package=plugin.package,
-            problem=f"{plugin.label} is left out: {plugin.source.name} defines no {min(absent)}; the contract: python -m pydoc {FOLDERS[kind]}",
-        )
-        for plugin, absent in lacking.items()
-    )
-    kept = {name: plugin for name, plugin in known.plugins.items() if plugin not in lacking}
-    return Found(plugins=kept, left_out=(*known.left_out, *left_out))
-
-
-class _Names(ast.NodeVisitor):
-    """Collects the names that a module defines or imports, but for those within functions and classes."""
-
-    def __init__(self, module: ast.Module) -> None:
-        self.found: set[str] = set()
-        self.visit(module)
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        self.found.add(node.name)
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        self.found.add(node.name)
-
-    def visit_Name(self, node: ast.Name) -> None:
-        if isinstance(node.ctx, ast.Store):
-            self.found.add(node.id)
-
-    def visit_alias(self, node: ast.alias) -> None:
-        self.found |= set().union(*NEEDED.values()) if node.name == "*" else {node.asname or node.name}
+    """Return the plugins of a kind by name, and those that are left out."""
+    return plugins.find(kind, FOLDERS[kind])
 
 
 def names(kind: str) -> tuple[str, ...]:

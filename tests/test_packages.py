@@ -33,7 +33,6 @@ from tests.specimens import run_bench
 
 BROKEN = '"""Cannot be imported."""\n\nfrom no_such_library import *\n'
 CACHES = (
-    catalog.found,
     plugins.find,
     plugins._declared,
     plugins._warn,
@@ -127,11 +126,13 @@ def test_neither_of_two_packages_gets_a_name_that_both_declare(site: Path, capsy
         ("Two-words", "far_off.sound", "a name is lower-case letters"),
         ("x", "far_off.unparsed", "unparsed.py cannot be read: invalid syntax"),
         ("x", "far_off.computed", "computed.py cannot be read: malformed node"),
+        ("x", "far_off.half", r"half.py defines no Config; the contract: python -m pydoc models\.mixers"),
     ],
 )
 def test_what_cannot_be_listed_is_one_line(name: str, value: str, reason: str, site: Path) -> None:
     sound = example("per_token")
     modules = {"sound": sound, "unparsed": "def :", "computed": sound.replace("bias: bool = False", "bias: bool = bool(0)")}
+    modules["half"] = sound.replace("class Config", "class Settings")
     own = install(site, "far-off", modules, {"mixers": {name: value}})
     (own / "binary.so").touch()
     assert name not in catalog.names("mixers")
@@ -206,6 +207,8 @@ SPECIMENS: dict[str, tuple[str, str, str, str]] = {
     "weights of another draw": ("mixers", MIXER.replace("initialise_linears(nn", "nn.Sequential(nn"), WRONG, "up to the bound of Xavier"),
     "sizes that are not refused": ("mixers", MIXER.replace('require_positive("width"', 'print("width"'), WRONG, "width = 0 is not refused"),
     "a mixer without a docstring": ("mixers", MIXER.partition("\n")[2], WRONG, "no docstring"),
+    "a mixer without options": ("mixers", MIXER.replace("class Config", "class Settings"), WRONG, "x.py defines no Config"),
+    "a mixer without a cost": ("mixers", MIXER.replace("def cost", "def _cost"), WRONG, "x.py defines no cost"),
     "a metric without columns": (
         "metrics",
         METRIC.replace("COLUMNS", "_COLUMNS"),

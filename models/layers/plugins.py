@@ -28,6 +28,18 @@ NOT_OPTIONS = ("shape", "interface", "seq_len", "width", "heads", "out_width")
 """Fields of a `Config` that are no options, because something else sets them."""
 
 
+NEEDED = {
+    "families": {"Config", "build", "cost", "uses_attention", "NOMINAL_FFN_RATIO", "USES_HEADS"},
+    "mixers": {"Config", "build", "cost"},
+    "metrics": {"REPEAT", "COLUMNS", "summarise"},
+    "tasks": {"info", "load"},
+    "ablations": {"ABLATION"},
+    "executors": {"Executor"},
+    "engines": {"Config", "why_unsupported", "prepare", "HIDES_OPERATORS"},
+}
+"""Names that the module of a plugin defines, by kind."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plugin:
     """A plugin of a kind, such as `mixers`, by its name on the command line.
@@ -152,9 +164,9 @@ def find(kind: str, own: str) -> Found:
     for plugin in sorted(declared, key=lambda plugin: (plugin.name, plugin.package)):
         others = [f"package {other.package}" for other in declared if other.name == plugin.name and other != plugin]
         others = [OWN] if plugin.name in own_names else others
-        if reason := f"{others[0]} has one of that name" if others else _why_unreadable(plugin):
-            problem = f"{plugin.label} is left out: {reason}; {_advice(plugin.package)}"
-            left_out.append(LeftOut(name=plugin.name, package=plugin.package, problem=problem))
+        problem = f"{others[0]} has one of that name; {_advice(plugin.package)}" if others else _problem(plugin, own)
+        if problem:
+            left_out.append(LeftOut(name=plugin.name, package=plugin.package, problem=f"{plugin.label} is left out: {problem}"))
         else:
             plugins[plugin.name] = plugin
     return Found(plugins=plugins, left_out=tuple(left_out))
@@ -223,6 +235,15 @@ def _below(spec: ModuleSpec | None, name: str) -> ModuleSpec | None:
     return PathFinder.find_spec(name, list(folders)) if folders else None
 
 
+def _problem(plugin: Plugin, own: str) -> str:
+    """Return why an installed plugin cannot be used, and what to do; empty if it can. `own`: this project's package that states the contract."""
+    if reason := _why_unreadable(plugin):
+        return f"{reason}; {_advice(plugin.package)}"
+    if absent := NEEDED.get(plugin.kind, set()) - _Names(plugin.syntax).found:
+        return f"{plugin.source.name} defines no {min(absent)}; the contract: python -m pydoc {own}"
+    return ""
+
+
 def _why_unreadable(plugin: Plugin) -> str:
     """Return why an installed plugin cannot be listed; empty if it can."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", plugin.name):
@@ -234,6 +255,27 @@ def _why_unreadable(plugin: Plugin) -> str:
     except (OSError, SyntaxError, ValueError) as error:
         return f"{plugin.source} cannot be read: {error}"
     return ""
+
+
+class _Names(ast.NodeVisitor):
+    """Collects the names that a module defines or imports, but for those within functions and classes."""
+
+    def __init__(self, module: ast.Module) -> None:
+        self.found: set[str] = set()
+        self.visit(module)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self.found.add(node.name)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self.found.add(node.name)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if isinstance(node.ctx, ast.Store):
+            self.found.add(node.id)
+
+    def visit_alias(self, node: ast.alias) -> None:
+        self.found |= set().union(*NEEDED.values()) if node.name == "*" else {node.asname or node.name}
 
 
 def _label(kind: str, name: str, package: str) -> str:
