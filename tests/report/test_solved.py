@@ -106,7 +106,7 @@ def test_the_figure_counts_tasks_by_mixer_and_joins_its_sizes(make_data: MakeDat
     with figure_style():
         figure = draw_solved(data)
     assert figure is not None
-    assert figure.title == "Of one task, most seeds solve 1 with attention, 1 with delta rule, 0 with gate"
+    assert figure.title == "Seeds of 10 that solve recall: 10 with attention, 10 with delta rule, none with gate"
     (axis,) = figure.figure.axes
     shares = {line.get_gid(): line.get_ydata() for line in axis.lines if str(line.get_gid()).startswith("series-")}
     assert sorted(np.asarray(found).tolist() for found in shares.values()) == [[0.0], [0.3, 1.0], [1.0]]
@@ -119,14 +119,17 @@ def test_the_figure_counts_tasks_by_mixer_and_joins_its_sizes(make_data: MakeDat
     assert few.title == "Seeds that solve a task, against the state: 5 seeds of each model decide nothing"
 
 
-def test_a_mixer_of_no_last_panel_is_named_beside_its_point(make_data: MakeData) -> None:
-    data = solving(make_data, dict.fromkeys(STATES, 10))
+def test_of_several_tasks_those_that_most_seeds_solve_are_counted_by_mixer(make_data: MakeData) -> None:
+    data = solving(make_data, {"attention": 10, "delta rule, 16": 10, "delta rule, 4": 10, "gate": 9})
     (whole,) = data.plan.parts
-    without = dataclasses.replace(whole, arms=tuple(arm for arm in whole.arms if arm.name != "gate"))
-    parts = tuple(dataclasses.replace(whole if place == 1 else without, name=f"part {place}") for place in range(4))
+    without = dataclasses.replace(whole, arms=tuple(arm for arm in whole.arms if "delta" not in arm.name))
+    parts = (dataclasses.replace(without, name="1"), whole, dataclasses.replace(without, name="3"))
     data.__dict__["plan"] = dataclasses.replace(data.plan, parts=parts)
     with figure_style():
         found = draw_solved(data)
     assert found is not None
-    texts = [[text.get_text() for text in axis.texts] for axis in found.figure.axes]
-    assert [sorted(text) for text in texts] == [[], ["gate"], ["attention", "delta rule"], ["attention", "delta rule"]]
+    assert found.title == "Tasks of 3 that most seeds solve: 3 with attention, 1 with delta rule, none with gate", (
+        "nine of ten decide alone"
+    )
+    (legend,) = (legend for axis in found.figure.axes if (legend := axis.get_legend()))
+    assert [text.get_text() for text in legend.get_texts()] == ["attention", "gate", "delta rule"]

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from bench import numbers
 from bench.analysis.accuracy import Solved
 from bench.analysis.study import Study
-from bench.report.charts.lines import LABEL_POINTS, Line, draw_series, label_ends, panels
+from bench.report.charts.lines import LABEL_POINTS, Line, draw_series, panels
 from bench.report.charts.lines import WIDTH as ONE_WIDTH
-from bench.report.charts.style import SeriesStyle, series_styles, slug
+from bench.report.charts.style import SeriesStyle, series_styles
 from bench.report.charts.ticks import powers_of_two
 from bench.report.document import FigureBlock
+from bench.report.sections.wording import join_names
 from bench.report.tables import Table
 from bench.spec import base_recipe
 
@@ -54,22 +56,14 @@ def draw_solved(study: Study) -> FigureBlock | None:
     styles, across = series_styles(names), min(MAX_ACROSS, len(parts))
     width = WIDTH if across > 1 else ONE_WIDTH
     figure, axes = panels(len(parts), names, width=width, height=HEIGHT, across=across, top=TOP, start=START, names_at_end=True)
-    ends_row = [place % across == across - 1 or place == len(parts) - 1 for place in range(len(parts))]
-    ended = {part for part, is_end in zip(parts, ends_row, strict=True) if is_end}
-    unnamed = [name for name in names if not any(point.mixer == name and point.part in ended for point in points)]
     for place, (axis, part) in enumerate(zip(axes, parts, strict=True)):
         own = [point for point in points if point.part == part]
-        lines = [_line([point for point in own if point.mixer == name], name, styles[name]) for name in names]
-        lines = [line for line in lines if line.x]
         _draw_bars(axis, own, styles)
-        draw_series(axis, lines)
+        draw_series(
+            axis, [line for name in names if (line := _line([point for point in own if point.mixer == name], name, styles[name])).x]
+        )
         _set_axes(axis, own, part, is_first=place % across == 0, is_lowest=place + across >= len(parts))
-        if ends_row[place]:
-            label_ends(axis, lines)
-        for line in lines:
-            if line.label in unnamed:  # no panel at the end of a row has it
-                unnamed.remove(line.label)
-                _label_inside(axis, line)
+    _draw_legend(axes[across - 1], styles)
     return FigureBlock(
         name="solved-by-state",
         title=solved_title(points),
@@ -100,20 +94,22 @@ def mixer_of(arm: str) -> str:
 
 
 def solved_title(points: Sequence[Point]) -> str:
-    """Count the tasks that most seeds solve with each mixer, at its best state, if there are seeds enough to say so."""
+    """Count the tasks that most seeds solve with each mixer, at its best state, if there are seeds enough to say so; of one task, its seeds."""
     if not any(dataclasses.replace(point.solved, num=point.solved.of).is_by_most for point in points):
         num = max(point.solved.of for point in points)
         seeds = "one seed of each model decides" if num == 1 else f"{num} seeds of each model decide"
         return f"Seeds that solve a task, against the state: {seeds} nothing"
+    mixers = dict.fromkeys(point.mixer for point in points)
     parts = dict.fromkeys(point.part for point in points)
-    nums = {
-        mixer: len({point.part for point in points if point.mixer == mixer and point.solved.is_by_most})
-        for mixer in dict.fromkeys(point.mixer for point in points)
-    }
-    ranked = sorted(nums.items(), key=lambda pair: -pair[1])
-    first, *others = (f"{num} with {mixer}" for mixer, num in ranked)
-    tasks = "one task" if len(parts) == 1 else f"{len(parts)} tasks"
-    return f"Of {tasks}, most seeds solve {', '.join((first, *others))}"
+    if len(parts) == 1:
+        nums = {mixer: max(point.solved.num for point in points if point.mixer == mixer) for mixer in mixers}
+        start = f"Seeds of {points[0].solved.of} that solve {points[0].part}"
+    else:
+        nums = {mixer: len({point.part for point in points if point.mixer == mixer and point.solved.is_by_most}) for mixer in mixers}
+        start = f"Tasks of {len(parts)} that most seeds solve"
+    some = [f"{num} with {mixer}" for mixer, num in sorted(nums.items(), key=lambda pair: -pair[1]) if num]
+    none = [mixer for mixer, num in nums.items() if not num]
+    return f"{start}: {', '.join([*some, *([f'none with {join_names(none)}'] if none else [])])}"
 
 
 def solved_table(points: Sequence[Point]) -> Table:
@@ -130,11 +126,18 @@ def _line(points: Sequence[Point], mixer: str, style: SeriesStyle) -> Line:
     )
 
 
-def _label_inside(axis: Axes, line: Line) -> None:
-    """Write a line's name to the right of its last point."""
-    axis.annotate(
-        line.label, (line.x[-1], line.y[-1]), (5, 5), textcoords="offset points", color=line.style.color, fontsize=LABEL_POINTS
-    ).set_gid(f"label-{slug(line.label)}")
+def _draw_legend(axis: Axes, styles: Mapping[str, SeriesStyle]) -> None:
+    """Name the mixers to the right of a panel; many points lie at 0 or at 1, where names beside them would overlap."""
+    handles = [Line2D([], [], color=style.color, linestyle="", marker=style.marker, label=name) for name, style in styles.items()]
+    axis.legend(
+        handles=handles,
+        loc="upper left",
+        bbox_to_anchor=(1, 1),
+        handlelength=0,
+        frameon=False,
+        fontsize=LABEL_POINTS,
+        labelcolor="linecolor",
+    )
 
 
 def _draw_bars(axis: Axes, points: Sequence[Point], styles: dict[str, SeriesStyle]) -> None:
