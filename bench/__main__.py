@@ -36,13 +36,13 @@ class ForeignPackageError(ImportError):
     """
 
 
-def require_own_models(own_folder: Path = Path(__file__).parents[1]) -> None:
-    """Check that OWN_PACKAGES would be imported from `own_folder`.
+def require_own_models() -> None:
+    """Check that OWN_PACKAGES would be imported from the folder that holds `bench`.
 
     Raises ForeignPackageError otherwise. No code of the packages runs.
     """
     for name in OWN_PACKAGES:
-        own = (own_folder / name).resolve()
+        own = (Path(__file__).parents[1] / name).resolve()
         found = _location(name)
         if found != own:
             raise ForeignPackageError(

@@ -23,9 +23,9 @@ ROUNDING = 1e-12
 LARGEST_LOG = math.log(sys.float_info.max)
 
 
-def joint_level(level: float, num: int) -> float:
+def joint_level(num: int) -> float:
     """Return the level of each of `num` intervals so that all hold together (Bonferroni)."""
-    return 1 - (1 - level) / max(1, num)
+    return 1 - (1 - LEVEL) / max(1, num)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,21 +138,21 @@ def ratio_over_rounds(logs: Sequence[float], level: float = LEVEL) -> Interval |
     return found.interval(level).exp() if found else None
 
 
-def geometric_interval(values: Sequence[float], level: float = LEVEL) -> Interval | None:
+def geometric_interval(values: Sequence[float]) -> Interval | None:
     """Return the geometric mean with its t-interval on the log scale.
 
     For positive values with multiplicative noise. None for fewer than two values.
     """
-    interval = mean_interval([math.log(v) for v in values], level)
+    interval = mean_interval([math.log(v) for v in values])
     return interval.exp() if interval else None
 
 
-def median_interval(samples: Sequence[float], level: float = LEVEL) -> tuple[float, float] | None:
+def median_interval(samples: Sequence[float]) -> tuple[float, float] | None:
     """Return the exact distribution-free interval of the median, two order statistics; None if so few samples cannot attain the level.
 
     Hahn and Meeker, Statistical Intervals (1991), Sec. 5.2. Of 20 samples it lies between the 6th and the 15th at 95 %.
     """
-    rank = _median_rank(len(samples), level)
+    rank = _median_rank(len(samples))
     if not rank:
         return None
     ordered = sorted(samples)
@@ -160,9 +160,9 @@ def median_interval(samples: Sequence[float], level: float = LEVEL) -> tuple[flo
 
 
 @functools.cache
-def _median_rank(num: int, level: float) -> int:
-    """Return the largest rank r with 2 P(fewer than r of `num` samples lie below the median) <= 1 - level; 0 if there is none."""
-    ways, rank, bound = 1, 0, Fraction(1 - level + ROUNDING) * 2**num  # whole numbers, since 0.5**num underflows
+def _median_rank(num: int) -> int:
+    """Return the largest rank r with 2 P(fewer than r of `num` samples lie below the median) <= 1 - LEVEL; 0 if there is none."""
+    ways, rank, bound = 1, 0, Fraction(1 - LEVEL + ROUNDING) * 2**num  # whole numbers, since 0.5**num underflows
     while 2 * ways <= bound and rank < num:
         rank += 1
         ways += math.comb(num, rank)

@@ -89,13 +89,13 @@ def whole(value: Any) -> str:
     return "" if is_empty(value) else f"{value:.0f}"
 
 
-def bytes_text(value: Any, digits: int = DIGITS) -> str:
+def bytes_text(value: Any) -> str:
     """Format bytes as 12.3 MiB."""
     if is_empty(value):
         return ""
     power = min(int(math.log2(abs(value)) // 10), len(BYTE_UNITS) - 1) if abs(value) >= 1 else 0
     scaled = value / 1024**power
-    return f"{significant(scaled, digits) if power else f'{scaled:.0f}'} {BYTE_UNITS[power]}"
+    return f"{significant(scaled) if power else f'{scaled:.0f}'} {BYTE_UNITS[power]}"
 
 
 def duration(value_ms: Any) -> str:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from bench.intervals import (
-    LEVEL,
     SignedRanks,
     drifts,
     geometric_interval,
@@ -72,7 +71,6 @@ def test_a_median_lies_between_two_order_statistics(num: int, ranks: tuple[int, 
 
 def test_below_six_values_a_median_has_no_interval() -> None:
     assert median_interval([1.0, 2.0, 3.0, 4.0, 5.0]) is None
-    assert median_interval([float(i) for i in range(7)], 0.99) is None
     assert median_interval([]) is None
 
 
@@ -110,10 +108,10 @@ def test_three_rounds_by_hand() -> None:
 @pytest.mark.parametrize(("contrasts", "rank"), [(1, 53), (3, 42), (66, 21)])
 def test_the_ranks_of_twenty_rounds(contrasts: int, rank: int) -> None:
     """As in tables of the signed-rank test: a sum of at most 52 of 210 has a two-sided probability below 5 %."""
-    assert signed_rank(20, joint_level(LEVEL, contrasts)) == rank
+    assert signed_rank(20, joint_level(contrasts)) == rank
     values = np.random.default_rng(0).normal(size=20).tolist()
     found = centre_of(values)
-    interval = found.interval(joint_level(LEVEL, contrasts))
+    interval = found.interval(joint_level(contrasts))
     assert (interval.low, interval.high) == (found.averages[rank - 1], found.averages[210 - rank])
 
 
@@ -137,7 +135,7 @@ def test_below_six_rounds_the_bounds_are_infinite_and_the_range_is_known() -> No
     assert ratio.span == pytest.approx((math.exp(0.1), math.exp(0.5)))
     six = centre_of([*values, 0.6]).interval()
     assert (six.low, six.high, six.span, six.is_open) == (0.1, 0.6, None, False)
-    assert centre_of([*values, 0.6]).interval(joint_level(LEVEL, 2)).is_open
+    assert centre_of([*values, 0.6]).interval(joint_level(2)).is_open
 
 
 def shares_held(draws: NDArray[np.float64], centre: float) -> tuple[float, float]:

@@ -55,7 +55,7 @@ class Solved:
         """Return the share of seeds with its exact interval (Clopper and Pearson 1934)."""
         from scipy import stats
 
-        found = stats.binomtest(self.num, self.of).proportion_ci(joint_level(LEVEL, self.among), method="exact")
+        found = stats.binomtest(self.num, self.of).proportion_ci(joint_level(self.among), method="exact")
         return Interval(estimate=self.num / self.of, low=float(found.low), high=float(found.high), num=self.of)
 
     @property
@@ -163,7 +163,7 @@ def compare_groups(
     found: list[Comparison] = []
     for group, pairs in pairs_of(rows, scores, keys):
         compared = [pair for pair in pairs if comparable is None or comparable(*pair)]
-        level = joint_level(LEVEL, len(compared))
+        level = joint_level(len(compared))
         for first, second in compared:
             difference = compare_scores(scores[first["cell_id"]], scores[second["cell_id"]], level)
             if difference.estimate < 0:
@@ -363,7 +363,7 @@ def _grouped(rows: Sequence[Mapping[str, Any]], trainings: Mapping[str, Sequence
 
 def _compared(curves: Sequence[Curve], rows: Mapping[str, Mapping[str, Any]], planned_seeds: int) -> CurveGroup:
     """Compare the models of a group at every budget."""
-    level = joint_level(LEVEL, math.comb(len(curves), 2) * len(BUDGETS))
+    level = joint_level(math.comb(len(curves), 2) * len(BUDGETS))
     row = rows[curves[0].cell_id]
     limits = {budget: min(curve.spent[budget][-1] for curve in curves) for budget in BUDGETS}
     differences = {budget: _differences(curves, budget, limit, level, planned_seeds) for budget, limit in limits.items()}

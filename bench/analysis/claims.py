@@ -31,7 +31,7 @@ from bench.analysis.accuracy import GROUP, MIN_DECIDED_SEEDS, Scores, Solved, co
 from bench.analysis.effects import Contrast, Effect, place_text
 from bench.analysis.frame import SCOPE_KEYS, WITHOUT_PAIRS, is_subject, label_of, scope_of, scope_rank
 from bench.analysis.growth import ACTIVATIONS, LATENCY, Series, local_exponents, polynomial_of, samples_of, series_of
-from bench.intervals import LEVEL, Interval, joint_level
+from bench.intervals import Interval, joint_level
 from bench.numbers import is_empty, known
 from bench.questions import EQUAL, HIGHER, MEASURES, SOLVES, Prediction
 from bench.reading.timings import Timings, ratio_of
@@ -585,7 +585,7 @@ class SpeedAt:
 
 def _speed_at(first: Row, second: Row, evidence: Evidence) -> SpeedAt:
     cells = first["cell_id"], second["cell_id"]
-    ratio = ratio_of(*cells, evidence.timings, joint_level(LEVEL, evidence.contrasts.get(first["cell_id"], 1)))
+    ratio = ratio_of(*cells, evidence.timings, joint_level(evidence.contrasts.get(first["cell_id"], 1)))
     unanswered = SpeedAt(n=int(first["seq_len"]), answer=UNDECIDED, ratio=ratio)
     if failed := [f"{row['model']}: {row['status']}" for row in (first, second) if row.get("status", MEASURED) != MEASURED]:
         return dataclasses.replace(unanswered, gap=f"not measured ({', '.join(failed)}).")
@@ -605,7 +605,7 @@ def judge_accuracy(claim: Claim, evidence: Evidence) -> list[Verdict]:
     trained = [row for row in evidence.rows if not is_empty(row.get("accuracy"))]
     num_beside = Counter(group for _, group in {(row["model"], _group(row)) for row in trained})
     return [
-        _accuracy_at(claim, label, scope, *pair, evidence, joint_level(LEVEL, math.comb(num_beside[_group(pair[0])], 2)))
+        _accuracy_at(claim, label, scope, *pair, evidence, joint_level(math.comb(num_beside[_group(pair[0])], 2)))
         for label, scope, pairs in _pairs(trained)
         for pair in pairs
     ]

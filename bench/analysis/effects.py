@@ -172,7 +172,7 @@ def effects_of(contrasts: Sequence[Contrast], observed: Observations) -> list[Ef
             families.setdefault((contrast.part, *contrast.place.items()), []).append(contrast)
         by_contrast: dict[tuple[Any, ...], Effect] = {}
         for family in families.values():
-            level = joint_level(LEVEL, len(family))
+            level = joint_level(len(family))
             effects = [effect for contrast in family if (effect := estimate(measure, contrast, observed, level)) is not None]
             by_contrast |= {_key(e.contrast): e if e.is_exact else dataclasses.replace(e, num_comparisons=len(family)) for e in effects}
         found += [by_contrast[_key(contrast)] for contrast in estimated]

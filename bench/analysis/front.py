@@ -24,16 +24,16 @@ ON, OPEN, DOMINATED = "on", "open", "dominated"
 """Of a model off the front: whether another that costs no more is significantly better, or nothing is decided."""
 
 
-def pareto_front(rows: pandas.DataFrame, x: str, y: str) -> pandas.Index:
+def pareto_front(rows: pandas.DataFrame) -> pandas.Index:
     """Return the labels of rows that no other dominates, ordered by `x`.
 
     A row dominates another if its `x` is smaller or equal and its `y` larger or equal, one of them strictly. Rows with an empty `x`
     or `y` are left out; equal rows are on the front together or not at all.
     """
-    points = rows[[x, y]].dropna().astype(float).sort_values([x, y], kind="stable")
-    best = points.groupby(x)[y].max()
+    points = rows[["x", "y"]].dropna().astype(float).sort_values(["x", "y"], kind="stable")
+    best = points.groupby("x")["y"].max()
     best_of_smaller = best.cummax().shift(fill_value=-math.inf)
-    keep = (points[y] == points[x].map(best)) & (points[y] > points[x].map(best_of_smaller))
+    keep = (points["y"] == points["x"].map(best)) & (points["y"] > points["x"].map(best_of_smaller))
     return points.index[keep.to_numpy(dtype=bool)]
 
 
@@ -223,7 +223,7 @@ def with_front(rows: pandas.DataFrame, comparisons: Sequence[Comparison]) -> pan
     Of times, one is no longer than another if their intervals do not overlap; a doubtful one decides nothing. Rows without x are on no front.
     """
     by_cell = {row["cell_id"]: row for row in rows.to_dict("records")}
-    front = {label for _, members in rows.groupby(["task", "seq_len"], sort=False) for label in pareto_front(members, "x", "y")}
+    front = {label for _, members in rows.groupby(["task", "seq_len"], sort=False) for label in pareto_front(members)}
     beaten = {c.second_id for c in comparisons if c.significant and _costs_no_more(by_cell[c.first_id], by_cell[c.second_id])}
     found = [
         None if pandas.isna(row["x"]) else ON if label in front else DOMINATED if row["cell_id"] in beaten else OPEN

@@ -16,7 +16,7 @@ from typing import Any
 import pandas
 
 from bench.analysis.frame import FUSED, Scope, is_subject, mixes_all, scopes_of
-from bench.intervals import LEVEL, Interval, joint_level, ratio_over_rounds
+from bench.intervals import Interval, joint_level, ratio_over_rounds
 from bench.measure.engines import EAGER
 from bench.numbers import is_empty
 from bench.reading.table import NOT_ATTENTION, attention_rank, row_values
@@ -135,7 +135,7 @@ def _latency_pair(best: Row, other: Row, timings: Timings, margin: float, num_pa
     if found is None:
         ratio = other["latency_ms"] / best["latency_ms"]
         return RankedModel(other=str(other["label"]), ratio=ratio, low=None, high=None, shown=False, why="no round has both")
-    interval = found.interval(joint_level(LEVEL, num_pairs))
+    interval = found.interval(joint_level(num_pairs))
     different, equal = decided(interval, margin)
     ratio = interval.exp()
     return RankedModel(
@@ -333,7 +333,7 @@ def _point(row: Row, reference: Row, timings: Timings, margin: float, num_pairs:
     if found is None:
         ratio = float(row["latency_ms"] / reference["latency_ms"])
         return RelativePoint(n=n, ratio=Interval(estimate=ratio, low=ratio, high=ratio, num=1))
-    interval = found.interval(joint_level(LEVEL, num_pairs))
+    interval = found.interval(joint_level(num_pairs))
     shown, equal = decided(interval, margin)
     return RelativePoint(
         n=n,
@@ -530,7 +530,7 @@ def _peer_pairs(
         for kind in (kind for kind, holds in kinds.items() if holds):
             found.setdefault(kind, []).append((own, other))
     for kind, pairs in found.items():
-        level = joint_level(LEVEL, len(pairs))
+        level = joint_level(len(pairs))
         for own, other in pairs:
             logs = timings.log_ratios(own, other)
             ratio = ratio_over_rounds(list(logs.values()), level)

@@ -23,7 +23,7 @@ from bench.analysis.accuracy import Row, compare_scores, seed_caveat
 from bench.analysis.effects import place_text
 from bench.analysis.frame import cell_names
 from bench.analysis.study import Study, study
-from bench.intervals import LEVEL, ROUNDING, Interval, joint_level
+from bench.intervals import ROUNDING, Interval, joint_level
 from bench.measure.hosts import host_differences, host_type, is_known, machine_differences
 from bench.reading.store import StoredRun, read_runs
 from bench.reading.table import SeedScores, item_scores_of, references_of, row_values, rows_of
@@ -116,7 +116,7 @@ def compare_trained(first: StoredRun, second: StoredRun) -> ScoreComparison:
         else:
             pairs.setdefault((before.training, after.training), cell)
     cells = list(pairs.values())
-    level = joint_level(LEVEL, len(cells))
+    level = joint_level(len(cells))
     differences = {cell: compare_scores(scores[1][cell].scores, scores[0][cell].scores, level) for cell in cells}
     columns = {cell: _column(scores[0][cell]) for cell in cells}
     changes = [
@@ -185,7 +185,7 @@ def compare_cells(first: Mapping[str, Readings], second: Mapping[str, Readings],
 
     `reasons`: by cell id, why it cannot be compared; empty if it can.
     """
-    level = joint_level(LEVEL, sum(not reason for reason in reasons.values()))
+    level = joint_level(sum(not reason for reason in reasons.values()))
     for cell, reason in reasons.items():
         before, after = (list(run.get(cell, {}).values()) for run in (first, second))
         ratio = None if reason else shift(before, after, level)
@@ -526,11 +526,7 @@ def _of_groups(known: Study) -> Iterator[tuple[Cells, str, Interval]]:
     keys = [key for key in NAME_KEYS if len({row[key] for row in rows.values()}) > 1]
     contrasts = num_contrasts(known.plan)
     for first, second in references_of(known.plan).items():
-        if (
-            first in rows
-            and second in rows
-            and (ratio := ratio_of(first, second, known.timings, joint_level(LEVEL, contrasts.get(first, 1))))
-        ):
+        if first in rows and second in rows and (ratio := ratio_of(first, second, known.timings, joint_level(contrasts.get(first, 1)))):
             yield (first, second), _name(rows[first], rows[second], keys), ratio
 
 

@@ -132,7 +132,7 @@ def check_gradients(subject: Subject) -> None:
 
     A class token that meets no other token answers the same to everything: the data's own parameters get none.
     """
-    model, data = randomised(subject, seed=0)
+    model, data = randomised(subject)
     output = model(data)
     if not subject.reads_data:
         assert torch.equal(output, model(torch.zeros_like(data))), "the answer depends on data that no token of it meets"
@@ -175,7 +175,7 @@ def check_padding(subject: Subject) -> None:
 
     Where every token is valid, the answer is that without `valid`. A model that cannot tell padding from data refuses `valid`.
     """
-    model, data = randomised(subject, seed=0)
+    model, data = randomised(subject)
     whole, valid = torch.ones(data.shape[:2], dtype=torch.bool), _among_padding(data, subject)
     if not getattr(model, "takes_padding", True):
         assert "valid must be None" in _refused(lambda: model(data, whole)), "valid is not refused: 'valid must be None'"
@@ -201,7 +201,7 @@ def check_mixing(subject: Subject) -> None:
 
     In float64: an FFT sums over all tokens, so rounding reaches those that nothing else does.
     """
-    model, data = randomised(subject, seed=0)
+    model, data = randomised(subject)
     other = data.clone()
     other[:, 3] = subject.data(SMALL)[:, 3] if data.is_floating_point() else 255 - data[:, 3]
     model = model.double()
@@ -221,7 +221,7 @@ def check_dropout(subject: Subject) -> None:
 
     Unless training moves buffers, as of a norm that takes the batch's own statistics: then it answers the same as without dropout.
     """
-    model, data = randomised(subject, seed=0)
+    model, data = randomised(subject)
     if not dropping_places(model):
         assert not subject.is_family or not hasattr(model, "head"), "the head cannot drop"
         return
@@ -245,7 +245,7 @@ def check_dropout(subject: Subject) -> None:
 
 def check_precision(subject: Subject) -> None:
     """In bf16, by weights or by autocast, it answers nearly as in 64 bits; in fp32 large tokens and repeated ones leave gradients finite."""
-    model, data = randomised(subject, seed=0)
+    model, data = randomised(subject)
     plain = data.is_floating_point()
     with torch.no_grad():
         expected = copy.deepcopy(model).double()(data.double() if plain else data)
@@ -307,9 +307,9 @@ def _refused(call: Callable[[], object]) -> str:
     return ""
 
 
-def randomised(subject: Subject, *, seed: int) -> tuple[nn.Module, Tensor]:
+def randomised(subject: Subject) -> tuple[nn.Module, Tensor]:
     """A model in evaluation whose weights all matter, and a batch: fresh weights may be zero, and would hide a leak."""
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     model = subject.build(SMALL).eval()
     randomise(model)
     return model, torch.cat([subject.data(SMALL) for _ in range(BATCH)]).detach()

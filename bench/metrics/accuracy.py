@@ -106,10 +106,10 @@ def measure(job: Job) -> Measurement:
     return Measurement(values=values, samples=samples)
 
 
-def train_job(job: Job, *, seed: int, scores_test: bool) -> TrainResult:
-    """Train the job's model, continuing from its checkpoint if there is one."""
+def train_job(job: Job, *, seed: int) -> TrainResult:
+    """Train the job's model without scoring its test split, continuing from its checkpoint if there is one."""
     model, data, _ = _prepare(job, seed)
-    return _train(job, model, data, seed=seed, scores_test=scores_test)
+    return _train(job, model, data, seed=seed, scores_test=False)
 
 
 def training_values(job: Job, result: TrainResult) -> dict[str, Any]:

@@ -29,7 +29,7 @@ COLUMNS = (
 
 def measure(job: Job) -> Measurement:
     """Train once with the trial's recipe; score the validation items alone."""
-    result = train_job(job, seed=job.settings.seed + TRIAL_SEED_OFFSET, scores_test=False)
+    result = train_job(job, seed=job.settings.seed + TRIAL_SEED_OFFSET)
     return Measurement(values=training_values(job, result), samples=training_samples(result))
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bench import catalog
 from bench.files import write_atomically, write_text
-from bench.intervals import CONTROL_LEVEL, LEVEL, joint_level
+from bench.intervals import CONTROL_LEVEL, joint_level
 from bench.pooling import pool_of
 from bench.reading.roofline import COLUMNS as ROOFLINE
 from bench.reading.roofline import roofline_of, step_flops
@@ -151,7 +151,7 @@ def _ratios(run: StoredRun) -> dict[str, dict[str, Any]]:
     groups = compared_cells(run.plan)
     timings, labels, contrasts = run.times, _labels(run.plan), num_contrasts(run.plan, groups)
     return {
-        cell_id: ratio_columns(cell_id, reference, labels[reference], timings, joint_level(LEVEL, contrasts.get(cell_id, 1)))
+        cell_id: ratio_columns(cell_id, reference, labels[reference], timings, joint_level(contrasts.get(cell_id, 1)))
         for cell_id, reference in references_of(run.plan, groups).items()
     }
 

@@ -27,7 +27,7 @@ from bench.analysis.accuracy import (
     paired_half_width,
     solved_seeds,
 )
-from bench.intervals import LEVEL, Interval, joint_level, mean_interval
+from bench.intervals import Interval, joint_level, mean_interval
 from bench.spec import Outcome, Record
 
 ITEM_SPREAD, OWN_SPREAD, SEED_SPREAD, NOISE = 1.0, 0.5, 0.1, 0.5
@@ -180,7 +180,7 @@ def test_only_comparable_rows_of_one_group_are_compared_and_its_intervals_hold_t
     assert [{pair.first, pair.second} for pair in found] == [{"a", "b"}, {"c", "d"}, {"c", "e"}, {"d", "e"}]
     assert [pair.group["seq_len"] for pair in found] == [17, 65, 65, 65]
     for pair, num in zip(found, (1, 3, 3, 3), strict=True):
-        alike = compare_scores(scores[pair.first_id], scores[pair.second_id], joint_level(LEVEL, num))
+        alike = compare_scores(scores[pair.first_id], scores[pair.second_id], joint_level(num))
         assert abs_difference(pair.difference) == abs_difference(alike)
     assert all(pair.difference.estimate >= 0 for pair in found)
 

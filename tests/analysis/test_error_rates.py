@@ -20,7 +20,7 @@ from scipy import stats
 
 from bench.analysis.accuracy import compare_groups
 from bench.analysis.ratios import rank_latency
-from bench.intervals import LEVEL, joint_level, ratio_over_rounds
+from bench.intervals import joint_level, ratio_over_rounds
 from bench.reading.store import read_run
 from bench.reading.timings import Timings
 
@@ -52,7 +52,7 @@ def drawn_logs(rng: np.random.Generator, num_models: int) -> Logs:
 
 
 def family_errs(logs: Logs) -> bool:
-    level = joint_level(LEVEL, math.comb(len(logs), 2))
+    level = joint_level(math.comb(len(logs), 2))
     intervals = (ratio_over_rounds((first - second).tolist(), level) for first, second in itertools.combinations(logs, 2))
     return any(found is not None and not found.contains(1.0) for found in intervals)
 
@@ -82,7 +82,7 @@ def test_no_equal_model_is_called_slower_than_the_one_that_happens_to_be_first(n
 @pytest.mark.parametrize("spread", [0.02, 0.03, 0.04])
 def test_two_percent_are_found_as_often_as_the_power_formula_says(spread: float) -> None:
     """Of three models; the efficiency of signed ranks is 3 / pi (Hodges and Lehmann 1956)."""
-    rng, level, found = np.random.default_rng(1), joint_level(LEVEL, 3), 0
+    rng, level, found = np.random.default_rng(1), joint_level(3), 0
     for _ in range(REPEATS):
         ratio = ratio_over_rounds(rng.normal(math.log(1.02), spread, ROUNDS).tolist(), level)
         found += ratio is not None and ratio.low > 1

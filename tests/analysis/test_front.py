@@ -12,8 +12,8 @@ from bench.analysis.front import pareto_front
 
 def front(points: Sequence[tuple[float, float]]) -> list[int]:
     """Places of the points on the front; the rows of the table have another index."""
-    rows = pandas.DataFrame(points, columns=["size", "accuracy"], index=range(7, 7 + len(points)))
-    return [name - 7 for name in pareto_front(rows, "size", "accuracy")]
+    rows = pandas.DataFrame(points, columns=["x", "y"], index=range(7, 7 + len(points)))
+    return [name - 7 for name in pareto_front(rows)]
 
 
 def test_a_hand_made_front_in_order_of_size() -> None:

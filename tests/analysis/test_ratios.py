@@ -26,7 +26,7 @@ from bench.analysis.ratios import (
     relative_times,
     rounds_needed,
 )
-from bench.intervals import LEVEL, Interval, joint_level, signed_ranks
+from bench.intervals import Interval, joint_level, signed_ranks
 from bench.reading.timings import Timings
 from bench.report.sections.winners import _pair_texts, field_text, places_text
 from tests.timed import timings_of_blocks
@@ -96,7 +96,7 @@ def logs_of(mean: float, deviation: float, num: int, *, has_ties: bool = True) -
 def interval_of(logs: list[float], contrasts: int = 1) -> Interval:
     found = signed_ranks(logs)
     assert found is not None
-    return found.interval(joint_level(LEVEL, contrasts))
+    return found.interval(joint_level(contrasts))
 
 
 def by_tests(logs: list[float], margin: float, contrasts: int) -> tuple[bool, bool]:

@@ -52,7 +52,7 @@ def measured(runner: Executor, seed: int, extra_calls: int) -> dict[str, Any]:
         assert all(outcome.status == MEASURED for outcome in outcomes), [outcome.reason for outcome in outcomes]
         pairs = zip(*(outcome.samples["wall_ms"] for outcome in outcomes), strict=True)
         logs.append(statistics.median(math.log(ms / own) for own, ms in pairs) + math.log1p(extra_calls / BOOKED))
-    plain, family = (ratio_over_rounds(logs, level) for level in (LEVEL, joint_level(LEVEL, FAMILY)))
+    plain, family = (ratio_over_rounds(logs, level) for level in (LEVEL, joint_level(FAMILY)))
     assert plain is not None
     assert family is not None
     bounds = {"ratio": plain.estimate, "low": plain.low, "high": plain.high, "family_low": family.low, "family_high": family.high}

@@ -19,7 +19,7 @@ from typing import Any
 import pandas
 
 from bench import numbers
-from bench.intervals import LEVEL, joint_level
+from bench.intervals import joint_level
 from bench.reading.timings import ratio_of
 from bench.timing_groups import num_contrasts
 from tests.docs.analysed import (
@@ -83,7 +83,7 @@ def ratio_text(run: str, first: str, second: str) -> str:
     """Write the first cell's time over the second's, with the interval that the run's report gives it."""
     timed = known(run)
     num_pairs = max(num_contrasts(timed.plan).get(cell, 1) for cell in (first, second))
-    found = ratio_of(first, second, timed.timings, joint_level(LEVEL, num_pairs))
+    found = ratio_of(first, second, timed.timings, joint_level(num_pairs))
     if found is None:
         raise LookupError(f"{run}: {first} and {second} have no rounds in common")
     return numbers.ratio_interval(found)

@@ -139,5 +139,5 @@ def test_a_ratio_of_too_few_rounds_has_their_range_and_no_bounds() -> None:
     found = ratio_columns("a", "b", "b", timings, 0.95)
     assert (found["ratio_low"], found["ratio_high"]) == (None, None)
     assert (found["ratio_min"], found["ratio_max"]) == pytest.approx((1.5, 2.0))
-    joint = ratio_columns("a", "b", "b", timings_of_blocks({"a": [[3.0]] * 6, "b": [[2.0]] * 6}), joint_level(0.95, 3))
+    joint = ratio_columns("a", "b", "b", timings_of_blocks({"a": [[3.0]] * 6, "b": [[2.0]] * 6}), joint_level(3))
     assert (joint["ratio_low"], joint["ratio_min"]) == (None, pytest.approx(1.5))

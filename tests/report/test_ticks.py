@@ -53,7 +53,7 @@ def test_the_length_axis_has_powers_of_two_where_it_spans_any(lengths: list[int]
 )
 def test_ratios_have_few_ticks_and_one_at_1(values: list[float], texts: list[str]) -> None:
     axis = Figure().subplots()
-    ratio_axis(axis, values, "ratio")
+    ratio_axis(axis, values)
     assert [label.get_text() for label in axis.get_yticklabels()] == texts
 
 

@@ -45,7 +45,7 @@ class Quantity:
 
 FLOPS = Quantity(column="flops", title="FLOPs per sample", set_axis=lambda axis, values: log_value_axis(axis, values, numbers.count, ""))
 TIME = Quantity(column="latency_ms", title="time", set_axis=lambda axis, values: log_value_axis(axis, values, numbers.duration, ""))
-MEMORY = Quantity(column="peak_memory_bytes", title="peak memory", set_axis=lambda axis, values: bytes_axis(axis, values, ""))
+MEMORY = Quantity(column="peak_memory_bytes", title="peak memory", set_axis=bytes_axis)
 
 
 def draw_growth(study: Study) -> FigureBlock | None:

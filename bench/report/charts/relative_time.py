@@ -40,7 +40,7 @@ def draw_relative_time(study: Study) -> FigureBlock | None:
     return FigureBlock(
         name="relative-time",
         title=relative_title(found, study.caveat),
-        caption=f"Time over {_reference(found)}'s ({_work(found[0].scope.keys, batching=False)}). {_how(found)}; above 1 is slower.",
+        caption=f"Time over {_reference(found)}'s ({_work(found[0].scope.keys)}). {_how(found)}; above 1 is slower.",
         figure=figure,
         missing=_left_out([line.label for times in found for line in times.lines if line not in _shown(times)]),
     )
@@ -65,7 +65,8 @@ def _how(found: Sequence[RelativeTimes]) -> str:
 def fill_relative_panel(axis: Axes, lines: Sequence[Line], bounds: Sequence[float]) -> None:
     """Draw ratios of times; `bounds` lie within the y axis."""
     length_axis(axis, [n for line in lines for n in line.x])
-    ratio_axis(axis, bounds, "time relative to attention")
+    ratio_axis(axis, bounds)
+    axis.set_ylabel("time relative to attention")
     draw_series(axis, lines)
     label_ends(axis, lines)
 
@@ -154,10 +155,8 @@ def _size(keys: Mapping[str, Any]) -> str:
     return POLICIES.get(match, match) + (f" ({budget})" if budget else "")
 
 
-def _work(keys: Mapping[str, Any], *, batching: bool = True) -> str:
-    return ", ".join(
-        work_text(key, keys[key]) for key in ("phase", "engine", "batching", "dtype") if keys[key] and (batching or key != "batching")
-    )
+def _work(keys: Mapping[str, Any]) -> str:
+    return ", ".join(work_text(key, keys[key]) for key in ("phase", "engine", "dtype") if keys[key])
 
 
 def _left_out(labels: Sequence[str]) -> tuple[str, ...]:

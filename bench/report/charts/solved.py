@@ -22,7 +22,7 @@ from bench.report.sections.wording import join_names
 from bench.report.tables import Table
 from bench.spec import base_recipe
 
-WIDTH, HEIGHT, TOP, START, MAX_ACROSS = 2.5, 2.1, 0.32, 0.55, 3
+WIDTH, HEIGHT, START, MAX_ACROSS = 2.5, 2.1, 0.55, 3
 MARGIN, MAX_TICKS, ZEROS = 1.5, 3, re.compile(r"\.0+ ")
 CAPTION = (
     "Each point is a model of {seeds}, at its own best learning rate, each trained until it solves the task or its steps are over. Bars: "
@@ -55,7 +55,7 @@ def draw_solved(study: Study) -> FigureBlock | None:
     names = list(dict.fromkeys(point.mixer for point in points))
     styles, across = series_styles(names), min(MAX_ACROSS, len(parts))
     width = WIDTH if across > 1 else ONE_WIDTH
-    figure, axes = panels(len(parts), names, width=width, height=HEIGHT, across=across, top=TOP, start=START, names_at_end=True)
+    figure, axes = panels(len(parts), names, width=width, height=HEIGHT, across=across, start=START, names_at_end=True)
     for place, (axis, part) in enumerate(zip(axes, parts, strict=True)):
         own = [point for point in points if point.part == part]
         _draw_bars(axis, own, styles)

@@ -77,7 +77,7 @@ def log_value_axis(axis: Axes, values: Sequence[float], text: Callable[[float], 
     axis.set_ylabel(label)
 
 
-def ratio_axis(axis: Axes, values: Sequence[float], label: str) -> None:
+def ratio_axis(axis: Axes, values: Sequence[float]) -> None:
     """Set a logarithmic y axis for ratios around 1."""
     low, high = min(*values, 1 / MIN_RATIO) / RATIO_MARGIN, max(*values, MIN_RATIO) * RATIO_MARGIN
     axis.set_yscale("log")
@@ -85,17 +85,15 @@ def ratio_axis(axis: Axes, values: Sequence[float], label: str) -> None:
     in_range = [[tick for tick in ticks if low <= tick <= high] for ticks in RATIOS if ticks[0] <= 2 * low and high <= 2 * ticks[-1]]
     ticks = next((found for found in in_range if len(found) <= MAX_RATIOS), round_ticks(low, high))
     _set_ticks(axis, "y", ticks, [f"{tick:g}\N{MULTIPLICATION SIGN}" for tick in ticks])
-    axis.set_ylabel(label)
 
 
-def bytes_axis(axis: Axes, values: Sequence[float], label: str) -> None:
+def bytes_axis(axis: Axes, values: Sequence[float]) -> None:
     """Set a logarithmic y axis for bytes, with ticks at powers of two."""
     low, high = min(values) / BYTES_MARGIN, max(values) * BYTES_MARGIN
     axis.set_yscale("log", base=2)
     axis.set_ylim(low, high)
     ticks = powers_of_two(low, high)
     _set_ticks(axis, "y", ticks, [re.sub(r"\.0+ ", " ", numbers.bytes_text(tick)) for tick in ticks])
-    axis.set_ylabel(label)
 
 
 def round_ticks(low: float, high: float) -> list[float]:

@@ -13,7 +13,7 @@ from bench.analysis.effects import COSTS, QUALITIES, Effect
 from bench.analysis.frame import NUMBER_COLUMNS
 from bench.analysis.growth import FLOPS, LATENCY, GrowthMeasure
 from bench.analysis.study import Study
-from bench.intervals import LEVEL, joint_level
+from bench.intervals import joint_level
 from bench.questions import MEASURES, OWN_SPREADS
 from bench.report.document import Block, TableBlock
 from bench.report.sections.verdicts import interval_json, interval_text, plain_value
@@ -172,7 +172,7 @@ def _solved(row: Row, effect: Effect | None, study: Study) -> tuple[str, float |
     if solved is None:
         return "", None
     if effect and (other := study.solved.get(effect.contrast.second)):
-        differs = solved.differs(other, joint_level(LEVEL, effect.num_comparisons))
+        differs = solved.differs(other, joint_level(effect.num_comparisons))
         mark = ", significant" if differs else f", {NO_EFFECT}"
     share = solved.share()
     return f"{solved.num} of {solved.of} [{share.low:.2f}, {share.high:.2f}]{mark}", share.estimate

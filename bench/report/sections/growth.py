@@ -6,15 +6,15 @@ The tables' captions describe the methods.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bench import numbers
 from bench.analysis.frame import SCOPE_TEXTS, label_of, scope_value_text
 from bench.analysis.growth import SCOPES, ClosedCrossing, Crossing, Crossovers, Growth, PairCrossing
 from bench.analysis.study import Study
-from bench.intervals import Interval
 from bench.report.document import Block, Paragraph, TableBlock
+from bench.report.sections.verdicts import interval_text
 from bench.report.tables import Column, Row, Table, number, plain, table
 
 
@@ -48,12 +48,13 @@ def exponent_table(found: Sequence[Growth]) -> Table:
     A local exponent is d log cost / d log n.
     """
     rows = [
-        {**_place(growth), "shorter": step.shorter, "longer": step.longer, **_bounds("exponent", step.exponent)}
+        {**_place(growth), "shorter": step.shorter, "longer": step.longer, "exponent": step.exponent.estimate, "interval": step.exponent}
         for growth in found
         for step in growth.exponents.exponents
     ]
     ends = number("shorter", "from n", numbers.whole), number("longer", "to n", numbers.whole)
-    return table(rows, (*_places(found), *ends, _interval("exponent", "exponent", _fixed)))
+    exponent = Column(header="exponent", text=lambda row: interval_text(row["interval"], "exponent"), key="exponent")
+    return table(rows, (*_places(found), *ends, exponent))
 
 
 def refused_exponents(found: Sequence[Growth]) -> list[str]:
@@ -130,24 +131,8 @@ def _scope_columns(scopes: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
     )
 
 
-def _bounds(name: str, interval: Interval | None) -> Row:
-    """Spread an interval over the row values NAME, NAME_low and NAME_high."""
-    return {name: interval and interval.estimate, f"{name}_low": interval and interval.low, f"{name}_high": interval and interval.high}
-
-
-def _interval(name: str, header: str, text: Callable[[float], str]) -> Column:
-    return Column(header=header, text=lambda row: _interval_text(row, name, text), key=name)
-
-
 def _term(name: str, header: str) -> Column:
     return Column(header=header, text=lambda row: f"{row[name]:.3g} {row['unit']}", key=name)
-
-
-def _interval_text(row: Row, name: str, text: Callable[[float], str]) -> str:
-    value, low, high = row[name], row[f"{name}_low"], row[f"{name}_high"]
-    if low == high:
-        low = high = None
-    return numbers.bounded(value, low, high, text)
 
 
 def _crossings(found: Crossovers) -> Row:

@@ -314,13 +314,13 @@ def _detail(ranking: Ranking) -> str:
     return f"{join_names(times)} times as long as {spell_out_model(ranking.best)}"
 
 
-def sentences(study: Study, num: int = 2) -> list[str]:
-    """Return a sentence for each of the first conditions, of different policies where there are several."""
+def sentences(study: Study) -> list[str]:
+    """Return a sentence for each of the first two conditions, of different policies where there are several."""
     found = conditions(study)
     first_of_each = {condition.match: condition for condition in reversed(found)}
     chosen = [condition for condition in found if first_of_each[condition.match] is condition] if len(first_of_each) > 1 else found
     unit = LENGTH if axis_of(study) == "n" else "a budget of "
-    return [_sentence(condition, _facts(condition, found), unit) for condition in chosen[:num]]
+    return [_sentence(condition, _facts(condition, found), unit) for condition in chosen[:2]]
 
 
 def _facts(condition: Condition, others: Sequence[Condition]) -> str:
