@@ -77,15 +77,15 @@ def test_the_answer_says_how_flops_grow_and_where_the_n_squared_is(make_data: Ma
     flops = data.rows.pivot_table(index="seq_len", columns="model", values="flops").loc[[17, 257]]
     shares = data.rows[data.rows["seq_len"] == 257].set_index("model")["flops_quadratic_share"]
     grown = {model: numbers.significant(flops[model].iloc[1] / flops[model].iloc[0]) for model in ("gmlp", "vit")}
-    _, grew, means = answer_sentences(data)
-    assert grew == (
-        f"From n = 17 to 257 (15×), FLOPs per sample grow {grown['gmlp']}× in gMLP and {grown['vit']}× in ViT; "
-        f"at 257, n² is {numbers.percent(shares['gmlp'])} and {numbers.percent(shares['vit'])} of them."
+    _, grew, share = answer_sentences(data)
+    assert grew == f"From n = 17 to 257 (15×), FLOPs per sample grow {grown['gmlp']}× in gMLP and {grown['vit']}× in ViT."
+    assert share == (
+        f"At n = 257 n² is {numbers.percent(shares['gmlp'])} of gMLP's FLOPs (n² weights) and {numbers.percent(shares['vit'])} of ViT's "
+        "(n² scores per sample, which fused attention never stores)."
     )
-    assert means == "Both are quadratic: gMLP keeps n² weights, ViT computes n² scores per sample, which fused attention never stores."
     data.frame["attention_effective"] = ["math" if model == "vit" else "none" for model in data.frame["model"]]
     del data.__dict__["flops_growth"], data.__dict__["growth_rows"]
-    assert answer_sentences(data)[2].endswith("ViT computes n² scores per sample.")
+    assert answer_sentences(data)[2].endswith("of ViT's (n² scores per sample).")
 
 
 def test_a_run_that_decides_nothing_says_so_first(make_data: MakeData) -> None:

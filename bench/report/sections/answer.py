@@ -98,65 +98,50 @@ def _counts(verdicts: Sequence[Verdict]) -> str:
 
 
 def _growth(found: Sequence[FlopsGrowth], room: int) -> list[str]:
-    """Say how FLOPs grew and which share is n^2, then what that means; in one sentence if there is room for no more."""
+    """Say how FLOPs grew, if there is room for two sentences, and which share of them is n^2."""
     known = [growth for growth in found if growth.share is not None]
     alike = [growth for growth in known if (growth.shortest, growth.longest) == (known[0].shortest, known[0].longest)]
     if not alike or room < 1:
         return []
     counted = [growth for growth in found if growth.share is None]
-    unknown = f"; of {_few(counted)} it is unknown, as FLOPs were counted and have no closed form." if counted else "."
-    sentences = [_means(alike, with_shares=True)] if room == 1 else [_grew(alike), _means(alike, with_shares=False)]
-    return [*sentences[:-1], sentences[-1].removesuffix(".") + unknown]
+    unknown = f"; of {_few(counted)} it is unknown, as FLOPs were counted and have no closed form" if counted else ""
+    return [*([_grew(alike)] if room > 1 else []), f"{_shares(alike)}{unknown}."]
 
 
 def _grew(found: Sequence[FlopsGrowth]) -> str:
-    """Write `From n = 17 to 257 (15×), FLOPs per sample grow 15.3× in gMLP and 19.2× in ViT; at 257, n² is 44 % and 28 % of them.`
+    """Write `From n = 17 to 257 (15×), FLOPs per sample grow 15.3× in gMLP (width 44 to 34) and 19.2× in ViT.`
 
     A width that falls, to keep a budget, is named: it hides growth.
     """
-    first, *_ = found
-    named = gate_and_attention(found) or found[:2]
     texts = [
-        f"{numbers.significant(growth.times)}× in {spell_out_model(growth.model)}{_narrower(growth, is_first=not i)}"
-        for i, growth in enumerate(named)
+        f"{numbers.significant(growth.times)}× in {spell_out_model(growth.model)}{f' (width {start} to {end})' if end < start else ''}"
+        for growth in gate_and_attention(found) or found[:2]
+        for start, end in [growth.widths]
     ]
-    factor = numbers.significant(first.longest / first.shortest, 2)
-    shares = join_names([numbers.percent(growth.share) for growth in named])
-    start = f"From n = {first.shortest} to {first.longest} ({factor}×), FLOPs per sample grow {join_names(texts)}"
-    return f"{start}; at {first.longest}, n² is {shares} of them."
+    shortest, longest = found[0].shortest, found[0].longest
+    factor = numbers.significant(longest / shortest, 2)
+    return f"From n = {shortest} to {longest} ({factor}×), FLOPs per sample grow {join_names(texts)}."
 
 
-def _narrower(growth: FlopsGrowth, *, is_first: bool) -> str:
-    start, end = growth.widths
-    return f" ({'its width falls from' if is_first else 'width'} {start} to {end})" if end < start else ""
+def _shares(found: Sequence[FlopsGrowth]) -> str:
+    """Say how much of the FLOPs is n^2, and where it is.
 
-
-def _means(found: Sequence[FlopsGrowth], *, with_shares: bool) -> str:
-    """Say where the n^2 is.
-
-    `Both are quadratic: gMLP keeps n² weights, ViT computes n² scores per sample, which fused attention never stores.` Or, with shares: `At n = 257
-    n² is 44 % of gMLP's FLOPs (n² weights) and 28 % of ViT's (n² scores per sample, which fused attention never stores).`
+    `At n = 257 n² is 44 % of gMLP's FLOPs (n² weights) and 28 % of ViT's (n² scores per sample, which fused attention never stores)`
     """
     quadratic, others = [growth for growth in found if growth.share], [growth for growth in found if not growth.share]
     longest = found[0].longest
     if not quadratic:
-        return f"At n = {longest} no FLOPs grow as n²: {_few(others)} {'is' if len(others) == 1 else 'are'} linear in n."
+        return f"At n = {longest} no FLOPs grow as n²: {_few(others)} {'is' if len(others) == 1 else 'are'} linear in n"
     homes: dict[tuple[bool, bool, bool], list[FlopsGrowth]] = {}
     for growth in quadratic:
         homes.setdefault((growth.has_weights, growth.has_scores, bool(growth.attention)), []).append(growth)
+    texts = [
+        f"{_percents([growth.share or 0.0 for growth in members])} of {_few(members, possessive=True)}{'' if i else ' FLOPs'} "
+        f"({_home(*home)}{_stored(quadratic) if home[2] else ''})"
+        for i, (home, members) in enumerate(homes.items())
+    ]
     rest = f"; {_few(others)} {'has' if len(others) == 1 else 'have'} no n² term" if others else ""
-    stored = _stored(quadratic)
-    if with_shares:
-        texts = [
-            f"{_percents([growth.share or 0.0 for growth in members])} of {_few(members, possessive=True)}{'' if i else ' FLOPs'} "
-            f"({_home(*home)}{stored if home[2] else ''})"
-            for i, (home, members) in enumerate(homes.items())
-        ]
-        return f"At n = {longest} n² is {join_names(texts)}{rest}."
-    texts = [f"{_few(members)} {_verb(members, *home)}" for home, members in homes.items()]
-    all_of = {2: "Both are", 3: "All three are"}.get(len(quadratic), f"All {len(quadratic)} are")
-    lead = f"{_few(quadratic)} {'is' if len(quadratic) == 1 else 'are'}" if others or len(quadratic) == 1 else all_of
-    return f"{lead} quadratic: {', '.join(texts)}{stored}{rest}."
+    return f"At n = {longest} n² is {join_names(texts)}{rest}"
 
 
 def _home(has_weights: bool, has_scores: bool, has_attention: bool) -> str:
@@ -166,13 +151,6 @@ def _home(has_weights: bool, has_scores: bool, has_attention: bool) -> str:
         *([f"n² {'scores' if has_attention else 'numbers'} per sample"] if has_scores else []),
     ]
     return join_names(what) or "n² FLOPs"
-
-
-def _verb(members: Sequence[FlopsGrowth], has_weights: bool, has_scores: bool, has_attention: bool) -> str:
-    many = len(members) > 1
-    found = [f"{'keep' if many else 'keeps'} {_home(True, False, has_attention)}"] if has_weights else []
-    found += [f"{'compute' if many else 'computes'} {_home(False, True, has_attention)}"] if has_scores else []
-    return join_names(found) or f"{'have' if many else 'has'} n² FLOPs"
 
 
 def _stored(found: Sequence[FlopsGrowth]) -> str:
@@ -264,19 +242,13 @@ def _lead(first: str, members: pandas.DataFrame, comparisons: Sequence[Compariso
 
 def _crossings(study: Study) -> Iterator[str]:
     """Say up to which n gMLP is cheaper than attention of about its size, by memory, else by FLOPs."""
-    found = [
-        ("less memory", _up_to(spell_out_model(pair.first), spell_out_model(pair.second), pair.found))
-        for pair in study.measured_crossovers
-        if pair.measure is PEAK
-    ]
-    for pair in gating_pairs(study.closed_crossovers):
-        names = spell_out_model(pair.first.model), spell_out_model(pair.second.model)
-        found.append(("fewer FLOPs", _up_to(*names, pair.flops["whole model"])))
-    known = [(amount, crossing) for amount, crossing in dict.fromkeys(found) if crossing]
-    if known:
-        amount, (cheaper, other, n) = known[0]
-        texts = [f"{one} than {two} up to {at}" for found_amount, (one, two, at) in known[1:MAX_PAIRS] if found_amount == amount]
-        yield f"{', '.join([f'{cheaper} needs {amount} than {other} up to n = {n}', *texts])}."
+    memory = [_up_to(pair.first, pair.second, pair.found) for pair in study.measured_crossovers if pair.measure is PEAK]
+    flops = [_up_to(pair.first.model, pair.second.model, pair.flops["whole model"]) for pair in gating_pairs(study.closed_crossovers)]
+    amount, found = ("less memory", memory) if any(memory) else ("fewer FLOPs", flops)
+    if known := list(dict.fromkeys(filter(None, found)))[:MAX_PAIRS]:
+        (cheaper, other, n), *more = known
+        texts = [f"{cheaper} needs {amount} than {other} up to n = {n}", *(f"{one} than {two} up to {at}" for one, two, at in more)]
+        yield f"{', '.join(texts)}."
 
 
 def _up_to(first: str, second: str, found: Crossovers) -> tuple[str, str, str] | None:
@@ -284,7 +256,8 @@ def _up_to(first: str, second: str, found: Crossovers) -> tuple[str, str, str] |
     if len(found.crossings) != 1:
         return None
     (crossing,) = found.crossings
-    pair = (first, second) if spell_out_model(crossing.before) == first else (second, first)
+    one, other = spell_out_model(first), spell_out_model(second)
+    pair = (one, other) if spell_out_model(crossing.before) == one else (other, one)
     return (*pair, f"{crossing.n:.0f}")
 
 
