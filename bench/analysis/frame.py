@@ -128,8 +128,8 @@ def constant_work(frame: pandas.DataFrame) -> str:
     return ", ".join(work_text(key, value) for key, value in shared if value or key != "recipe")
 
 
-def row_name(row: Any, keys: tuple[str, ...]) -> str:
-    """Name a cell by model, n, budget and varying workload values."""
+def row_name(row: Any, keys: tuple[str, ...] = ()) -> str:
+    """Name a cell by model, n, budget and the workload values of `keys`."""
     parts = [f"{row['label']}, n = {row['seq_len']:.0f}", str(row["size"]), *(work_text(key, row[key]) for key in keys)]
     return ", ".join(part for part in parts if part)
 

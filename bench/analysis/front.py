@@ -13,7 +13,7 @@ import pandas
 
 from bench import numbers
 from bench.analysis.accuracy import GROUP, Comparison, Row, compare_groups, pairs_of
-from bench.analysis.frame import prepare
+from bench.analysis.frame import prepare, row_name
 from bench.analysis.study import Study, study
 from bench.reading.store import StoredRun
 from bench.reading.table import SeedScores
@@ -267,7 +267,7 @@ def all_seeds_lost(rows: pandas.DataFrame, plan: Plan) -> tuple[str, ...]:
     frame = prepare(rows)
     frame["label"] = frame["model"]
     lost = frame[frame["cell_id"].isin(planned) & frame["accuracy"].isna() & frame["score"].isna()]
-    return tuple(dict.fromkeys(model_place(row) for row in lost.to_dict("records")))
+    return tuple(dict.fromkeys(row_name(row) for row in lost.to_dict("records")))
 
 
 def task_names(tasks: Iterable[str]) -> dict[str, str]:
@@ -277,14 +277,9 @@ def task_names(tasks: Iterable[str]) -> dict[str, str]:
     return {task: task if shared[name := task.partition("+")[0]] > 1 else name for task in unique}
 
 
-def model_place(row: Mapping[str, Any]) -> str:
-    """Name a trained model for a list."""
-    return f"{row['label']}, n = {row['seq_len']:.0f}, {row['size']}"
-
-
 def unmeasured(rows: pandas.DataFrame) -> tuple[str, ...]:
     """Name the models without x."""
-    return tuple(model_place(row) for row in rows[rows["x"].isna()].to_dict("records"))
+    return tuple(row_name(row) for row in rows[rows["x"].isna()].to_dict("records"))
 
 
 def on_front(rows: pandas.DataFrame) -> pandas.DataFrame:

@@ -12,7 +12,7 @@ import pandas
 
 from bench import numbers
 from bench.analysis.accuracy import Comparison
-from bench.analysis.frame import work_text
+from bench.analysis.frame import row_name, work_text
 from bench.analysis.front import (
     DIFFERENCE_UNITS,
     EXACT,
@@ -23,7 +23,6 @@ from bench.analysis.front import (
     Axes,
     CostAgainstQuality,
     Fronts,
-    model_place,
     on_front,
     task_names,
     unmeasured,
@@ -376,7 +375,7 @@ def seeds_lost_text(rows: pandas.DataFrame, without: Sequence[str], planned: int
     `without`: names of models without any seed.
     """
     fewer = rows[rows["num_seeds"] < planned].to_dict("records")
-    named = [f"{model_place(row)}: {seeds_text(row['num_seeds'], planned)}" for row in fewer]
+    named = [f"{row_name(row)}: {seeds_text(row['num_seeds'], planned)}" for row in fewer]
     named += [f"{name}: {seeds_text(0, planned)}" for name in without]
     if not named:
         return []
