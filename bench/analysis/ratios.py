@@ -20,11 +20,11 @@ from bench.intervals import Interval, joint_level, ratio_over_rounds
 from bench.measure.engines import EAGER
 from bench.numbers import is_empty
 from bench.reading.table import NOT_ATTENTION, attention_rank, row_values
-from bench.reading.timings import Timings
+from bench.reading.timings import Timings, ratio_of
 from bench.spec import EXPLICIT, MEASURED, NO_MATCH, Part
 
 MAX_ROUNDS = 1000
-"""The largest number of rounds that `rounds_needed` considers."""
+"""The largest number of rounds that `Decision.rounds_needed` considers."""
 FIXED_SHAPE, SAME_PARAMETERS = "fixed shape", "same parameters"
 VARIANT = re.compile(r"-(\w+)")
 """The size of a published model, as in `gmlp-s` and `deit-s`; only equal sizes are compared."""
@@ -32,37 +32,68 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankedModel:
-    """A model compared with the fastest one.
+class Decision:
+    """What the ratio of two times shows.
 
-    `ratio`: other over fastest.
-    `low`, `high`: the 95 % interval, jointly for the pairs of the group; None if rounds could not be paired, or are too few for it.
-    `span`: the range over rounds that are too few for an interval.
-    `shown`: that interval excludes 1.
-    `equal`: that interval lies within the margin; `shown` may hold as well.
-    `rounds_needed`: for an undecided pair, the rounds that would decide it if mean and spread stay the same; None above 1,000.
-    `why`: the reason if no difference is shown.
+    `ratio`: first time over second; of medians, with no width and `num` = 1, if rounds could not be paired.
+    `margin`: the relative difference within which two times are equal.
     """
 
+    ratio: Interval
+    margin: float
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether the ratio is an estimate over rounds, with an interval."""
+        return self.ratio.num > 1
+
+    @property
+    def differs(self) -> bool:
+        """Whether a difference is shown: the interval excludes 1. `equal` may hold as well."""
+        return self.is_paired and not self.ratio.contains(1.0)
+
+    @property
+    def equal(self) -> bool:
+        """Whether equality is shown by inclusion in the margin (Schuirmann 1987, at a lower level than two one-sided tests need)."""
+        bound = 1 + self.margin
+        return self.is_paired and 1 / bound <= self.ratio.low and self.ratio.high <= bound
+
+    @property
+    def faster(self) -> bool:
+        """Whether the first is shown to take less time, and the two are not equal."""
+        return self.differs and not self.equal and self.ratio.estimate < 1
+
+    @property
+    def slower(self) -> bool:
+        """Whether the first is shown to take more time, and the two are not equal."""
+        return self.differs and not self.equal and self.ratio.estimate > 1
+
+    @property
+    def why(self) -> str:
+        """The reason if no difference is shown."""
+        if not self.is_paired:
+            return "no round has both"
+        return "" if self.differs else f"{self.ratio.num} rounds are too few" if self.ratio.is_open else "the interval contains 1"
+
+    @property
+    def rounds_needed(self) -> int | None:
+        """About how many rounds would decide if mean and spread stay the same; None if it is decided, without an interval, and above 1,000.
+
+        The interval narrows with the square root of the number of rounds.
+        """
+        if self.differs or self.equal or self.ratio.is_open or not self.is_paired:
+            return None
+        low, estimate, high = (math.log(value) for value in (self.ratio.low, self.ratio.estimate, self.ratio.high))
+        distance = max(abs(estimate), math.log1p(self.margin) - abs(estimate))
+        needed = self.ratio.num * ((high - low) / 2 / distance) ** 2
+        return math.ceil(needed) if needed <= MAX_ROUNDS else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankedModel(Decision):
+    """A model, `other`, over the fastest one; the interval holds together for the pairs of the group."""
+
     other: str
-    ratio: float
-    low: float | None
-    high: float | None
-    span: tuple[float, float] | None = None
-    shown: bool
-    equal: bool = False
-    rounds_needed: int | None = None
-    why: str = ""
-
-    @property
-    def bounds(self) -> tuple[float | None, float | None]:
-        """The interval, or the range over rounds that are too few for one."""
-        return self.span or (self.low, self.high)
-
-    @property
-    def behind(self) -> bool:
-        """Whether it is shown not to be the fastest."""
-        return self.shown and not self.equal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,25 +102,23 @@ class Ranking:
 
     `group`: the values of the grouping columns.
     `others`: the rest, in order.
-    `margin`: the relative difference within which two models are equal.
     `cells`: ids of the models' cells.
     """
 
     group: Mapping[str, Any]
     best: str
     others: tuple[RankedModel, ...]
-    margin: float = 0.03
     cells: tuple[str, ...] = ()
 
     @property
     def level(self) -> tuple[RankedModel, ...]:
         """The models that are equal to the fastest, or not shown to be slower."""
-        return tuple(pair for pair in self.others if not pair.behind)
+        return tuple(pair for pair in self.others if not pair.slower)
 
     @property
     def slower(self) -> tuple[RankedModel, ...]:
         """The models that are shown to be slower by more than the margin allows."""
-        return tuple(pair for pair in self.others if pair.behind)
+        return tuple(pair for pair in self.others if pair.slower)
 
 
 def rank_latency(
@@ -111,8 +140,10 @@ def rank_latency(
         best, *others = _fastest_first(list(members.values()), timings)
         cells = tuple(str(row["cell_id"]) for row in (best, *others))
         num_pairs = max(contrasts.get(cell, 1) for cell in cells)
-        pairs = tuple(_latency_pair(best, other, timings, margin, num_pairs) for other in others)
-        found.append(Ranking(group={key: best[key] for key in keys}, best=str(best["label"]), others=pairs, margin=margin, cells=cells))
+        pairs = tuple(
+            RankedModel(other=str(other["label"]), ratio=_ratio(other, best, timings, num_pairs), margin=margin) for other in others
+        )
+        found.append(Ranking(group={key: best[key] for key in keys}, best=str(best["label"]), others=pairs, cells=cells))
     return found
 
 
@@ -129,67 +160,21 @@ def _fastest_first(members: Sequence[Row], timings: Timings) -> list[Row]:
     return sorted(by_median, key=lambda row: centre.estimate if (centre := found.get(str(row["cell_id"]))) else 0.0)
 
 
-def _latency_pair(best: Row, other: Row, timings: Timings, margin: float, num_pairs: int) -> RankedModel:
-    cells = (other["cell_id"], best["cell_id"])
-    found = timings.centre(*cells)
-    if found is None:
-        ratio = other["latency_ms"] / best["latency_ms"]
-        return RankedModel(other=str(other["label"]), ratio=ratio, low=None, high=None, shown=False, why="no round has both")
-    interval = found.interval(joint_level(num_pairs))
-    different, equal = decided(interval, margin)
-    ratio = interval.exp()
-    return RankedModel(
-        other=str(other["label"]),
-        ratio=ratio.estimate,
-        low=None if ratio.is_open else ratio.low,
-        high=None if ratio.is_open else ratio.high,
-        span=ratio.span,
-        shown=different and interval.estimate > 0,
-        equal=equal,
-        rounds_needed=None if different or equal else rounds_needed(interval, margin),
-        why="" if different else f"{interval.num} rounds are too few" if ratio.is_open else "the interval contains 1",
-    )
+def _ratio(first: Row, second: Row, timings: Timings, num_pairs: int) -> Interval:
+    """Return the first row's time over the second's; its interval holds together for so many pairs.
 
-
-def decided(interval: Interval, margin: float) -> tuple[bool, bool]:
-    """Return whether a difference is shown, and whether equality within the margin is shown.
-
-    `interval`: of a log-ratio. Equality is shown by inclusion (Schuirmann 1987, at a lower level than two one-sided tests need).
+    Of medians, as `Decision` has it, if fewer than two rounds have both.
     """
-    bound = math.log1p(margin)
-    return not interval.contains(0.0), -bound <= interval.low and interval.high <= bound
-
-
-def rounds_needed(interval: Interval, margin: float) -> int | None:
-    """Return about how many rounds would decide a pair whose interval is this; None above 1,000, and if there is no interval.
-
-    The interval narrows with the square root of the number of rounds.
-    """
-    half = (interval.high - interval.low) / 2
-    distance = max(abs(interval.estimate), math.log1p(margin) - abs(interval.estimate))
-    needed = interval.num * (half / distance) ** 2
-    return math.ceil(needed) if needed <= MAX_ROUNDS else None
+    ratio = float(first["latency_ms"] / second["latency_ms"])
+    of_medians = Interval(estimate=ratio, low=ratio, high=ratio, num=1)
+    return ratio_of(str(first["cell_id"]), str(second["cell_id"]), timings, joint_level(num_pairs)) or of_medians
 
 
 @dataclass(frozen=True, kw_only=True)
-class RelativePoint:
-    """A model's time over the reference's at one length.
-
-    `ratio`: its interval holds together for the pairs of its length; of no width if rounds could not be paired.
-    `faster`, `slower`: the difference is shown, and the two are not equal.
-    `equal`: equality within the margin is shown.
-    """
+class RelativePoint(Decision):
+    """A model's time over the reference's at length `n`; the interval holds together for the pairs of that length."""
 
     n: int
-    ratio: Interval
-    faster: bool = False
-    slower: bool = False
-    equal: bool = False
-
-    @property
-    def is_paired(self) -> bool:
-        """Whether the ratio is a mean over rounds, with an interval."""
-        return self.ratio.num > 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,7 +301,12 @@ def _relative(
             label=label,
             is_gmlp=is_subject(found[0][0], "gmlp"),
             mixes_all=mixes_all(found[0][0]),
-            points=tuple(_point(*pair, timings, margin, contrasts.get(str(pair[0]["cell_id"]), 1)) for pair in found),
+            points=tuple(
+                RelativePoint(
+                    n=int(row["place"]), ratio=_ratio(row, reference, timings, contrasts.get(str(row["cell_id"]), 1)), margin=margin
+                )
+                for row, reference in found
+            ),
         )
         for label, found in pairs.items()
     ]
@@ -324,23 +314,6 @@ def _relative(
         scope=scope,
         reference=next(iter(attentions(scope.rows).values())),
         lines=tuple(sorted(lines, key=lambda line: (not line.is_gmlp, line.points[-1].ratio.estimate))),
-    )
-
-
-def _point(row: Row, reference: Row, timings: Timings, margin: float, num_pairs: int) -> RelativePoint:
-    found = timings.centre(row["cell_id"], reference["cell_id"])
-    n = int(row["place"])
-    if found is None:
-        ratio = float(row["latency_ms"] / reference["latency_ms"])
-        return RelativePoint(n=n, ratio=Interval(estimate=ratio, low=ratio, high=ratio, num=1))
-    interval = found.interval(joint_level(num_pairs))
-    shown, equal = decided(interval, margin)
-    return RelativePoint(
-        n=n,
-        ratio=interval.exp(),
-        faster=shown and not equal and interval.estimate < 0,
-        slower=shown and not equal and interval.estimate > 0,
-        equal=equal,
     )
 
 

@@ -270,11 +270,12 @@ def ratios_of(run: StoredRun, asked: Sequence[PlannedCell]) -> list[CodeRatio]:
 
 
 def _verdict(ratio: Interval, margin: float) -> str:
-    if ratio.is_open:
-        return f"undecided: {ratio.num} rounds are too few"
-    if ratio.low > 1 or ratio.high < 1:
-        return "B slower" if ratio.low > 1 else "B faster"
-    return f"equal within {100 * margin:g} %" if 1 / (1 + margin) <= ratio.low and ratio.high <= 1 + margin else "undecided: more rounds"
+    from bench.analysis.ratios import Decision
+
+    found = Decision(ratio=ratio, margin=margin)
+    if found.differs:
+        return "B slower" if ratio.estimate > 1 else "B faster"
+    return f"equal within {100 * margin:g} %" if found.equal else f"undecided: {found.why if ratio.is_open else 'more rounds'}"
 
 
 def _show(found: Sequence[CodeRatio], first: Revision, second: Revision, failing: Sequence[str], as_json: bool) -> None:

@@ -17,16 +17,15 @@ from bench.analysis.ratios import (
     FIXED_SHAPE,
     MAX_ROUNDS,
     SAME_PARAMETERS,
+    Decision,
     RankedModel,
     Ranking,
     RelativeTimes,
-    decided,
     is_fused,
     rank_latency,
     relative_times,
-    rounds_needed,
 )
-from bench.intervals import Interval, joint_level, signed_ranks
+from bench.intervals import Interval, joint_level, ratio_over_rounds
 from bench.reading.timings import Timings
 from bench.report.sections.winners import _pair_texts, field_text, places_text
 from tests.timed import timings_of_blocks
@@ -58,7 +57,7 @@ def only_pair(ranking: Ranking) -> RankedModel:
 def test_without_a_round_of_both_nothing_is_shown() -> None:
     (ranking,) = ranked([cell("gmlp", 1.0, 0.1), cell("vit", 2.0, 0.1)], Timings())
     pair = only_pair(ranking)
-    assert (ranking.best, pair.ratio, pair.shown, pair.why) == ("gmlp", 2.0, False, "no round has both")
+    assert (ranking.best, pair.differs, pair.why, _pair_texts(pair)[1]) == ("gmlp", False, "no round has both", "2.00")
 
 
 def test_rounds_pair_what_a_noisy_machine_hides() -> None:
@@ -66,19 +65,17 @@ def test_rounds_pair_what_a_noisy_machine_hides() -> None:
     drift = [1.0, 2.0, 1.5, 3.0, 1.2, 0.9]
     (ranking,) = ranked([cell("gmlp", 1.5, 1.0), cell("vit", 1.575, 1.0)], rounds_of(gmlp=drift, vit=[1.05 * ms for ms in drift]))
     pair = only_pair(ranking)
-    assert pair.shown
-    assert pair.ratio == pytest.approx(1.05)
-    assert pair.low is not None
-    assert pair.low > 1
+    assert pair.slower
+    assert pair.ratio.estimate == pytest.approx(1.05)
 
 
 @pytest.mark.parametrize(("num", "why"), [(5, "5 rounds are too few"), (6, "the interval contains 1")])
 def test_rounds_without_a_difference_show_none(num: int, why: str) -> None:
     timings = rounds_of(gmlp=([1.0, 1.1] * 3)[:num], vit=([1.1, 1.0] * 3)[:num])
     pair = only_pair(ranked([cell("gmlp", 1.0, 0.01), cell("vit", 1.1, 0.01)], timings)[0])
-    assert (pair.shown, pair.equal, pair.why) == (False, False, why)
-    assert (pair.low is None, pair.high is None) == (num < 6,) * 2
-    assert pair.bounds == pytest.approx((1 / 1.1, 1.1))  # of the range too
+    assert (pair.differs, pair.equal, pair.why) == (False, False, why)
+    assert pair.ratio.is_open == (num < 6)
+    assert pair.ratio.span or (pair.ratio.low, pair.ratio.high) == pytest.approx((1 / 1.1, 1.1))
 
 
 def test_groups_are_never_mixed_and_unmeasured_cells_do_not_compete() -> None:
@@ -93,10 +90,10 @@ def logs_of(mean: float, deviation: float, num: int, *, has_ties: bool = True) -
     return found
 
 
-def interval_of(logs: list[float], contrasts: int = 1) -> Interval:
-    found = signed_ranks(logs)
-    assert found is not None
-    return found.interval(joint_level(contrasts))
+def decision_of(logs: list[float], contrasts: int = 1, margin: float = MARGIN) -> Decision:
+    ratio = ratio_over_rounds(logs, joint_level(contrasts))
+    assert ratio is not None
+    return Decision(ratio=ratio, margin=margin)
 
 
 def by_tests(logs: list[float], margin: float, contrasts: int) -> tuple[bool, bool]:
@@ -113,7 +110,8 @@ GRID = list(itertools.product([0.0, 0.004, 0.02, -0.02, 0.2], [0.001, 0.005, 0.0
 
 def test_differences_and_equality_are_decided_together_for_all_contrasts() -> None:
     logs = [(logs_of(mean, spread, num, has_ties=False), margin, contrasts) for mean, spread, num, margin, contrasts in GRID]
-    answers = [decided(interval_of(found, contrasts), margin) for found, margin, contrasts in logs]
+    decisions = [decision_of(found, contrasts, margin) for found, margin, contrasts in logs]
+    answers = [(found.differs, found.equal) for found in decisions]
     assert answers == [by_tests(*one) for one in logs]
     assert set(answers) == {(True, True), (True, False), (False, True), (False, False)}
 
@@ -123,18 +121,19 @@ def test_differences_and_equality_are_decided_together_for_all_contrasts() -> No
 def test_the_rounds_needed_are_the_first_at_which_it_would_be_decided(estimate: float, half: float) -> None:
     """As the interval narrows with the square root of the number of rounds."""
 
-    def after(num: int) -> Interval:
+    def after(num: int) -> Decision:
         narrowed = half * math.sqrt(20 / num)
-        return Interval(estimate=estimate, low=estimate - narrowed, high=estimate + narrowed, num=num)
+        logs = Interval(estimate=estimate, low=estimate - narrowed, high=estimate + narrowed, num=num)
+        return Decision(ratio=logs.exp(), margin=MARGIN)
 
-    counted = next((num for num in range(20, MAX_ROUNDS + 1) if any(decided(after(num), MARGIN))), None)
-    assert rounds_needed(after(20), MARGIN) == counted
+    counted = next((num for num in range(20, MAX_ROUNDS + 1) if after(num).differs or after(num).equal), None)
+    assert after(20).rounds_needed == counted
 
 
 def test_what_a_thousand_rounds_do_not_decide_has_no_number() -> None:
-    at_the_margin = Interval(estimate=0.0005, low=-0.1, high=0.101, num=7)
-    assert rounds_needed(at_the_margin, 0.0005) is None
-    assert rounds_needed(interval_of([0.1, 0.2, 0.3]), MARGIN) is None
+    at_the_margin = Interval(estimate=0.0005, low=-0.1, high=0.101, num=7).exp()
+    assert Decision(ratio=at_the_margin, margin=0.0005).rounds_needed is None
+    assert decision_of([0.1, 0.2, 0.3]).rounds_needed is None
 
 
 def timed(ratios: Mapping[str, tuple[float, float]], margin: float = MARGIN, num_rounds: int = 12) -> Ranking:
@@ -149,7 +148,7 @@ def timed(ratios: Mapping[str, tuple[float, float]], margin: float = MARGIN, num
 def test_a_pair_may_differ_and_be_equal_within_the_margin() -> None:
     ranking = timed({"vit": (1.01, 0.002)})
     pair = only_pair(ranking)
-    assert (pair.shown, pair.equal, pair.rounds_needed, pair.why) == (True, True, None, "")
+    assert (pair.differs, pair.slower, pair.equal, pair.rounds_needed, pair.why) == (True, False, True, None, "")
     assert (ranking.level, ranking.slower) == ((pair,), ())
     assert only_pair(timed({"vit": (1.01, 0.002)}, margin=0.005)).equal is False
 
@@ -159,15 +158,15 @@ def test_the_fastest_is_the_one_that_is_faster_beside_the_others() -> None:
     timings = timings_of_blocks({"gmlp-17": [[1.0] * 3] * 6, "vit-17": [[0.98] * 3] * 6})
     (ranking,) = ranked([cell("gmlp", 1.00), cell("vit", 1.01)], timings)
     assert ranking.best == "vit"
-    assert only_pair(ranking).ratio == pytest.approx(1 / 0.98)
+    assert only_pair(ranking).ratio.estimate == pytest.approx(1 / 0.98)
 
 
 def test_an_open_pair_says_how_many_rounds_would_decide_it() -> None:
     ranking = timed({"vit": (1.02, 0.05), "transformer": (2.0, 0.01)})
     by_name = {pair.other: pair for pair in ranking.others}
-    assert (by_name["vit"].shown, by_name["vit"].equal) == (False, False)
-    assert by_name["vit"].rounds_needed == rounds_needed(interval_of(logs_of(math.log(1.02), 0.05, 12), 3), MARGIN)
-    assert (by_name["transformer"].shown, by_name["transformer"].rounds_needed) == (True, None)
+    assert (by_name["vit"].differs, by_name["vit"].equal) == (False, False)
+    assert by_name["vit"].rounds_needed == decision_of(logs_of(math.log(1.02), 0.05, 12), 3).rounds_needed
+    assert (by_name["transformer"].slower, by_name["transformer"].rounds_needed) == (True, None)
     assert [pair.other for pair in ranking.level] == ["vit"]
 
 
@@ -196,7 +195,7 @@ def test_a_field_names_who_leads_and_by_how_much(ratios: dict[str, tuple[float, 
     ],
 )
 def test_the_table_of_pairs_says_what_is_decided_or_what_would_decide_it(ratio: tuple[float, float], num_rounds: int, verdict: str) -> None:
-    assert _pair_texts(only_pair(timed({"vit": ratio}, num_rounds=num_rounds)), MARGIN)[2] == verdict
+    assert _pair_texts(only_pair(timed({"vit": ratio}, num_rounds=num_rounds)))[2] == verdict
 
 
 @pytest.mark.parametrize(("xs", "text"), [([17, 65], "17 and 65"), ([65, 17, 257], "17 to 257"), ([17, 65, 257, 4097], "4 of 5")])

@@ -24,7 +24,7 @@ from bench.report.charts.style import ROLES, figure_style, series_styles
 from tests.report.conftest import MakeData
 
 LENGTHS = (17, 65, 257, 1025)
-FAST, SLOW, EQUAL, OPEN = 0.8, 1.2, 1.0, 1.01
+FAST, SLOW, EQUAL, OPEN = 0.8, 1.2, 1.0, 1.005
 
 
 def interval(value: float) -> Interval:
@@ -32,10 +32,7 @@ def interval(value: float) -> Interval:
 
 
 def line(label: str, ratios: Sequence[float]) -> RelativeLine:
-    points = tuple(
-        RelativePoint(n=n, ratio=interval(ratio), faster=ratio == FAST, slower=ratio == SLOW, equal=ratio == EQUAL)
-        for n, ratio in zip(LENGTHS, ratios, strict=False)
-    )
+    points = tuple(RelativePoint(n=n, ratio=interval(ratio), margin=0.0125) for n, ratio in zip(LENGTHS, ratios, strict=False))
     return RelativeLine(label=label, is_gmlp=label.startswith("gmlp"), points=points)
 
 

@@ -260,12 +260,12 @@ def field_text(ranking: Ranking) -> str:
     """Name the fastest and its lead, as in `gMLP 1.25×`; else `equal within 3 %` or `not shown`."""
     outcome, *leaders = _outcome(ranking)
     if outcome == EQUAL:
-        return f"equal within {100 * ranking.margin:g} %"
+        return f"equal within {100 * ranking.others[0].margin:g} %"
     if outcome == OPEN:
         return "not significant"
     mark = " = " if all(pair.equal for pair in _leading(ranking)) else " or "
     names = _joined([spell_out_model(label) for label in leaders], mark) if len(leaders) <= MAX_LEADERS else f"{len(leaders)} lead"
-    return f"{names} {numbers.significant(_behind(ranking)[0].ratio)}×"
+    return f"{names} {numbers.significant(_behind(ranking)[0].ratio.estimate)}×"
 
 
 def _joined(names: Sequence[str], mark: str) -> str:
@@ -288,8 +288,8 @@ def _outcome(ranking: Ranking) -> tuple[str, ...]:
 
 def _leading(ranking: Ranking) -> tuple[RankedModel, ...]:
     """Return the models level with the fastest that no slower one precedes: a model is not among the fastest because it is noisy."""
-    first_behind = min((pair.ratio for pair in ranking.slower), default=math.inf)
-    return tuple(pair for pair in ranking.level if pair.ratio < first_behind)
+    first_behind = min((pair.ratio.estimate for pair in ranking.slower), default=math.inf)
+    return tuple(pair for pair in ranking.level if pair.ratio.estimate < first_behind)
 
 
 def _behind(ranking: Ranking) -> tuple[RankedModel, ...]:
@@ -352,7 +352,7 @@ def _sentence(condition: Condition, facts: str, unit: str) -> str:
 
 def _undecided(condition: Condition, unit: str) -> str:
     """Say that no difference is significant; where rounds are too few for an interval, who leads by the estimates."""
-    reasons = {pair.why for ranking in condition.rankings.values() for pair in ranking.others if pair.span}
+    reasons = {pair.why for ranking in condition.rankings.values() for pair in ranking.others if pair.ratio.is_open}
     if not reasons:
         return "no difference is significant"
     leads: dict[str, list[float]] = {}
@@ -368,12 +368,14 @@ def _clause(outcome: tuple[str, ...], xs: Sequence[float], condition: Condition,
     rankings = [condition.rankings[x] for x in xs]
     if outcome[0] == EQUAL:
         who = "the fastest" if any(ranking.slower for ranking in rankings) else "all"
-        return f"{who} are equal within {100 * rankings[0].margin:g} % {where}"
+        return f"{who} are equal within {100 * rankings[0].others[0].margin:g} % {where}"
     names = [spell_out_model(label) for label in outcome[1:]]
     if len(names) <= MAX_NAMED:
         is_open = [pair.other for ranking in rankings for pair in ranking.level if pair not in _leading(ranking)]
         unsure = f"; {join_names([spell_out_model(label) for label in dict.fromkeys(is_open)])} undecided" if is_open else ""
-        return f"{_joined(names, ' or ')}{VERB}{where} ({numbers.span(_behind(ranking)[0].ratio for ranking in rankings)}×{unsure})"
+        return (
+            f"{_joined(names, ' or ')}{VERB}{where} ({numbers.span(_behind(ranking)[0].ratio.estimate for ranking in rankings)}×{unsure})"
+        )
     # only the fastest is tested against the others, so no lead of the rest over them is claimed
     behind = [[spell_out_model(pair.other) for pair in _behind(ranking)] for ranking in rankings]
     everywhere = [name for name in behind[0] if all(name in others for others in behind)][:MAX_NAMED]
@@ -447,9 +449,7 @@ def unequal_shapes(frame: pandas.DataFrame) -> list[str]:
 def pair_table(rankings: Sequence[Ranking], keys: Sequence[str]) -> Table:
     work = [key for key in keys if key in WORK_KEYS]
     found = [ranking for ranking in rankings if ranking.others]
-    rows = tuple(
-        (*_group_texts(ranking, work), ranking.best, *_pair_texts(pair, ranking.margin)) for ranking in found for pair in ranking.others
-    )
+    rows = tuple((*_group_texts(ranking, work), ranking.best, *_pair_texts(pair)) for ranking in found for pair in ranking.others)
     headers = ("size", "n", *(key.replace("_", " ") for key in work), "fastest", "compared with", "ratio", "verdict")
     numeric = (False, True, *(False for _ in work), False, False, True, False)
     return Table(headers=headers, numeric=numeric, rows=rows)
@@ -460,9 +460,9 @@ def _group_texts(ranking: Ranking, work: Sequence[str]) -> tuple[str, ...]:
     return (spell_out_policy(str(group["size"])), numbers.whole(group["seq_len"]), *(work_text(key, group[key]) for key in work))
 
 
-def _pair_texts(pair: RankedModel, margin: float) -> tuple[str, str, str]:
-    equal = f"equal within {numbers.percent(margin)}"
-    if pair.shown:
+def _pair_texts(pair: RankedModel) -> tuple[str, str, str]:
+    equal = f"equal within {numbers.percent(pair.margin)}"
+    if pair.differs and pair.ratio.estimate > 1:
         verdict = f"{pair.other} is slower{f', {equal}' if pair.equal else ''}"
     elif pair.equal:
         verdict = equal
@@ -473,14 +473,13 @@ def _pair_texts(pair: RankedModel, margin: float) -> tuple[str, str, str]:
 
 
 def ratio_text(pair: RankedModel) -> str:
-    return numbers.ratio(pair.ratio, *pair.bounds, is_range=pair.span is not None)
+    return numbers.ratio_interval(pair.ratio) if pair.is_paired else numbers.ratio(pair.ratio.estimate)
 
 
 def _pair_caption(study: Study) -> str:
-    rankings = [ranking for ranking in study.winners if ranking.others]
     conditions = constant_work(study.frame)
     lead = "Latency of each model over that of the fastest."
-    bound = 1 + rankings[0].margin
+    bound = 1 + study.plan.settings.margin
     how = (
         f"Each ratio is a Hodges-Lehmann estimate over rounds with its signed-rank interval, 95 % together for the models of one length; "
         f"paired by round. Slower if the interval excludes 1; equal if it lies within 1 / {bound:g} to {bound:g}. "
