@@ -187,8 +187,8 @@ def test_a_budget_that_all_miss_is_not_called_their_size() -> None:
     found = run(models=twins, **{**SMALL, "params": "1M"}, metrics=["params", "latency"], quick=True, rounds=2)
     assert found.report is not None
     text = found.report.read_text()
-    assert "Same parameters, 9770" in text
-    assert "Same parameters, 1 M" not in text
+    assert "Equal parameters, 9770" in text
+    assert "Equal parameters, 1 M" not in text
 
 
 def test_lazy_layers_are_given_their_shapes() -> None:

@@ -25,7 +25,6 @@ from bench.spec import EXPLICIT, MEASURED, NO_MATCH, Part
 
 MAX_ROUNDS = 1000
 """The largest number of rounds that `Decision.rounds_needed` considers."""
-FIXED_SHAPE, SAME_PARAMETERS = "fixed shape", "same parameters"
 VARIANT = re.compile(r"-(\w+)")
 """The size of a published model, as in `gmlp-s` and `deit-s`; only equal sizes are compared."""
 Row = Mapping[str, Any]
@@ -212,28 +211,18 @@ class RelativeTimes:
     def lengths(self) -> list[int]:
         return sorted({point.n for line in self.lines for point in line.points})
 
-    @property
-    def matching(self) -> str:
-        """`FIXED_SHAPE`, `SAME_PARAMETERS` or "" for other policies."""
-        return matching_of(self.scope)
-
 
 def relative_times(
     frame: pandas.DataFrame, places: Mapping[str, int], timings: Timings, contrasts: Mapping[str, int], margin: float
 ) -> list[RelativeTimes]:
     """Return the times relative to attention in the primary scope, then in the one at the other matching.
 
-    It is same parameters if the primary scope has one shape, and the other way round. Intervals hold together for the `contrasts` of a cell
+    It is equal parameters if the primary scope has one shape, and the other way round. Intervals hold together for the `contrasts` of a cell
     (`bench.timing_groups.num_contrasts`).
     """
     found = [(scope, pairs) for scope in scopes_of(frame, "latency_ms", places) if (pairs := _pairs(scope))]
     chosen = [*found[:1], *[one for one in found if _complements(one[0], found[0][0])][:1]]
     return [_relative(scope, pairs, timings, contrasts, margin) for scope, pairs in chosen]
-
-
-def matching_of(scope: Scope) -> str:
-    """Return `FIXED_SHAPE`, `SAME_PARAMETERS` or "" for other policies."""
-    return {"params": SAME_PARAMETERS, "shape": FIXED_SHAPE}.get(str(scope.keys["match"]), "")
 
 
 def main_rows(rows: pandas.DataFrame) -> pandas.DataFrame:
@@ -270,7 +259,7 @@ def is_fused(rows: Iterable[Mapping[str, Any]]) -> bool:
 
 def _complements(scope: Scope, primary: Scope) -> bool:
     same_work = all(scope.keys[key] == primary.keys[key] for key in ("phase", "engine", "dtype", "device"))
-    return same_work and {matching_of(scope), matching_of(primary)} == {SAME_PARAMETERS, FIXED_SHAPE}
+    return same_work and {scope.keys["match"], primary.keys["match"]} == {"params", "shape"}
 
 
 def _variant(row: Row) -> str:

@@ -14,9 +14,7 @@ from scipy import stats
 
 from bench.analysis.frame import prepare
 from bench.analysis.ratios import (
-    FIXED_SHAPE,
     MAX_ROUNDS,
-    SAME_PARAMETERS,
     Decision,
     RankedModel,
     Ranking,
@@ -281,9 +279,9 @@ def test_the_primary_scope_comes_first_and_the_other_matching_beside_it() -> Non
         *rows_of(FUSED, GMLP, match="params"),
     ]
     found = relative(rows)
-    assert [(times.matching, times.scope.keys["phase"], times.scope.keys["batching"]) for times in found] == [
-        (FIXED_SHAPE, "infer", "batch 4"),
-        (SAME_PARAMETERS, "infer", "batch 4"),
+    assert [[times.scope.keys[key] for key in ("match", "phase", "batching")] for times in found] == [
+        ["shape", "infer", "batch 4"],
+        ["params", "infer", "batch 4"],
     ]
     assert [point.n for point in found[0].lines[0].points] == [17, 65, 257]
 

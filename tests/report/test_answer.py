@@ -110,11 +110,11 @@ def test_budgets_are_the_columns_where_there_is_one_length(make_data: MakeData) 
 def test_references_of_an_ablation_take_no_part_and_are_named(make_data: MakeData, mixer: str, first: str) -> None:
     plain = make_data(models=(f"metaformer+mixer={mixer}", "gmlp", "vit"), lengths=(17,), metrics=("params", "latency"), change=time_apart)
     name = mixer.replace("_", " ")
-    assert texts(strip_of(plain))["Same parameters, 250 k"] == [f"{name} 1.25×"]
+    assert texts(strip_of(plain))["Equal parameters, 250 k"] == [f"{name} 1.25×"]
     part = Part(name="p", match="params", batching="", cells=tuple(plain.rows["cell_id"]))
     question = Question(text="Which?", statement="", predictions=())
     asked = dataclasses.replace(plain, plan=dataclasses.replace(plain.plan, parts=(part,), question=question))
-    assert texts(strip_of(asked))["Same parameters, 250 k"] == [first]
+    assert texts(strip_of(asked))["Equal parameters, 250 k"] == [first]
     assert (f"References that do not mix all tokens are left out: {name}." in strip_of(asked).caption) == (mixer == "mean_pooling")
 
 
@@ -180,7 +180,7 @@ def test_budgets_that_share_no_length_share_a_row(make_data: MakeData) -> None:
         rows.loc[(rows["budget"] == 250_000) != (rows["seq_len"] < 257), "latency_ms"] = math.nan
 
     found = make_data(models=("gmlp", "vit"), budgets=(250_000, 1_000_000), metrics=("params", "latency"), change=split)
-    assert texts(strip_of(found)) == {"Same parameters, 250 k (1 M at n = 257)": ["gMLP 1.20×"] * 3}
+    assert texts(strip_of(found)) == {"Equal parameters, 250 k (1 M at n = 257)": ["gMLP 1.20×"] * 3}
     assert answer_sentences(found)[0] == "At equal parameters, gMLP is fastest at n = 17 to 257 (1.20×)."
 
 

@@ -49,7 +49,7 @@ def times(*lines: RelativeLine, match: str = "shape", reference: str = "vit (aut
         ({"shape": (SLOW, SLOW, SLOW, EQUAL)}, "No difference in time between gMLP and fused ViT is significant at n = 1025"),
         (
             {"shape": (FAST, OPEN), "params": (SLOW,) * 3},
-            f"gMLP takes {SLOW:.1f}× fused ViT's time at n = 257 (same parameters); no difference is significant at n = 65 (fixed shape)",
+            f"gMLP takes {SLOW:.1f}× fused ViT's time at n = 257 (equal parameters); no difference is significant at n = 65 (fixed shape)",
         ),
     ],
 )

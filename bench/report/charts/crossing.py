@@ -16,7 +16,7 @@ from bench.report.charts.lines import LABEL_POINTS, Line, draw_guide, draw_serie
 from bench.report.charts.style import INK, LINES, PAPER, VERMILLION, SeriesStyle, display_name, slug
 from bench.report.charts.ticks import length_axis, log_value_axis
 from bench.report.document import FigureBlock
-from bench.report.sections.wording import join_names
+from bench.report.sections.wording import SIZES, join_names
 
 LENGTHS = (32.0, 4096.0)
 """The range that is drawn; a closed form holds at every n."""
@@ -28,7 +28,7 @@ NEAR = 1.6
 CAPTION = "Forward FLOPs of matrix products for one sample, exact from closed forms. Dots mark equal cost; below 1 gMLP needs fewer."
 KEPT = " Each model keeps its width at every n. At equal parameters gMLP gets narrower as n grows and can need fewer FLOPs."
 """Said unless all sizes are published."""
-PUBLISHED, FIXED_SHAPE, AS_GIVEN = "Published sizes", "Fixed shape", "Sizes as given"
+PUBLISHED, FIXED_SHAPE, AS_GIVEN = "published sizes", SIZES["shape"], SIZES["none"]
 """How the sizes of a pair were chosen."""
 
 
@@ -80,8 +80,8 @@ def crossing_title(pairs: Sequence[ClosedCrossing]) -> str:
         answer = f"which of gMLP and {other} needs fewer FLOPs depends on the size"
     scopes, widths = scopes_of(pairs), {form.width for pair in pairs for form in (pair.gating, pair.attention)}
     if scopes == [FIXED_SHAPE]:
-        return f"At {f'width {widths.pop()}' if len(widths) == 1 else 'fixed shape'} {answer}"
-    return f"{scopes[0]}{''.join(f' or {scope.lower()}' for scope in scopes[1:])}: {answer}"
+        return f"At {f'width {widths.pop()}' if len(widths) == 1 else FIXED_SHAPE} {answer}"
+    return f"{' or '.join(scopes).capitalize()}: {answer}"
 
 
 def crossing_figure(pairs: Sequence[ClosedCrossing]) -> Figure:

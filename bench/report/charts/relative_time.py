@@ -16,7 +16,7 @@ from bench.report.charts.lines import Line, draw_series, label_ends, panels
 from bench.report.charts.style import SeriesStyle, display_name, series_styles
 from bench.report.charts.ticks import length_axis, ratio_axis
 from bench.report.document import FigureBlock
-from bench.report.sections.wording import POLICIES, join_names, times_text
+from bench.report.sections.wording import POLICIES, SIZES, join_names, times_text
 
 MAX_LINES = 6
 
@@ -104,12 +104,12 @@ def relative_title(found: Sequence[RelativeTimes], caveat: str) -> str:
     for times in found:
         for line in times.lines:
             if line.is_gmlp:
-                ends.setdefault(times.matching, (line.label, line.points[-1]))
+                ends.setdefault(times.scope.keys["match"], (line.label, line.points[-1]))
     if not ends:
         return _lowest_title(found[0], reference)
     labels = list(dict.fromkeys(label for label, _ in ends.values()))
     name = "gMLP" if len(labels) > 1 else display_name(labels[0])
-    places = {matching: f"n = {point.n}{f' ({matching})' if len(ends) > 1 else ''}" for matching, (_, point) in ends.items()}
+    places = {match: f"n = {point.n}{f' ({SIZES[match]})' if len(ends) > 1 else ''}" for match, (_, point) in ends.items()}
     if all(point.ratio.is_open for _, point in ends.values()):
         (ratio, place), *rest = [(times_text(point.ratio.estimate), places[key]) for key, (_, point) in ends.items()]
         more = "".join(f", {other} at {where.removeprefix('n = ')}" for other, where in rest)

@@ -25,7 +25,7 @@ from bench.questions import MEASURES
 from bench.reading.table import row_values
 from bench.report.sections import winners
 from bench.report.sections.findings import finding_sentences
-from bench.report.sections.wording import configurations_text, effect_text, join_names, size_note, spell_out_model
+from bench.report.sections.wording import SIZES, configurations_text, effect_text, join_names, size_note, spell_out_model
 from bench.spec import Plan
 
 MAX_SENTENCES = 3
@@ -37,7 +37,6 @@ NOTHING = "This run measured nothing that can be compared."
 EQUAL_SIZE = "equal size"
 ORDINARY = ("At", "Fastest", "In", "Largest", "Neither", "No", "Not", "Of", "Ours", "Significant", "The")
 """Words with which a sentence may begin that are not names."""
-AT_EQUAL = {"params": "equal parameters", "flops": "equal FLOPs", "state": "equal state", "shape": "fixed shape"}
 
 
 def question_of(plan: Plan) -> str:
@@ -63,7 +62,7 @@ def question_of(plan: Plan) -> str:
     if unlike_planned(plan):
         equal = f" at {winners.UNLIKE}"
     else:
-        equal = "" if policies == ["none"] else f" at {AT_EQUAL.get(policies[0], EQUAL_SIZE) if len(policies) == 1 else EQUAL_SIZE}"
+        equal = "" if policies == ["none"] else f" at {SIZES[policies[0]] if len(policies) == 1 else EQUAL_SIZE}"
     return f"Which is {join_names(best)}{equal}: {join_names(named, 'or')}?"
 
 

@@ -22,7 +22,7 @@ from bench.analysis.trust import TOLERANCE, unlike_sizes
 from bench.reading.table import row_values
 from bench.report.charts.style import role_of
 from bench.report.document import Block, Field, Paragraph, Strip, TableBlock
-from bench.report.sections.wording import join_names, size_note, spell_out_model, spell_out_policy
+from bench.report.sections.wording import SIZES, join_names, size_note, spell_out_model, spell_out_policy
 from bench.report.tables import Table
 from bench.spec import NO_MATCH
 
@@ -44,17 +44,8 @@ EXPLICIT = "explicit"
 SHORT = 10_000
 """Lengths and budgets from this on are abbreviated."""
 LENGTH = "n = "
-SAME = {"params": "same parameters", "shape": "fixed shape", "flops": "same FLOPs", "state": "same state", "none": "sizes as given"}
-AT_SAME = {
-    "params": "At equal parameters",
-    "shape": "At fixed shape",
-    "flops": "At equal FLOPs",
-    "state": "At equal state",
-    "none": "At the sizes as given",
-}
-"""Matching policies (`--match`) as a row's name, and at the start of a sentence."""
-UNLIKE, AT_UNLIKE = "unlike sizes", "At unlike sizes"
-"""The same where a user's own model is not as large as the others."""
+UNLIKE = "unlike sizes"
+"""In place of the matching policy where a user's own model is not as large as the others."""
 JOINED = ("params", "flops")
 """Policies whose budgets may share a row."""
 USUAL = ("infer", "eager", "", None)
@@ -86,9 +77,13 @@ class Condition:
     unlike: str = ""
 
     @property
+    def sizes(self) -> str:
+        """How sizes were chosen, in words."""
+        return UNLIKE if self.unlike and self.match != NO_MATCH else SIZES[self.match]
+
+    @property
     def name(self) -> str:
-        same = UNLIKE if self.unlike and self.match != NO_MATCH else SAME[self.match]
-        return ", ".join(filter(None, (same, self.budget, *self.workload)))
+        return ", ".join(filter(None, (self.sizes, self.budget, *self.workload)))
 
 
 @functools.lru_cache(maxsize=1)
@@ -167,7 +162,7 @@ def _condition(match: str, budget: str, work: Mapping[str, Any], rankings: Mappi
             work.get("engine", "eager") != "eager",
             not fixed,
             int(batching.split()[1]) if fixed else 0,
-            list(SAME).index(match),
+            list(SIZES).index(match),
             -len(rankings),
         ),
     )
@@ -345,9 +340,8 @@ def _sentence(condition: Condition, facts: str, unit: str) -> str:
     if len(texts) > 1 and VERB in texts[0]:
         texts[1] = texts[1].replace(VERB, " ")
     place = f" ({facts})" if facts else ""
-    start = AT_UNLIKE if condition.unlike and condition.match != NO_MATCH else AT_SAME[condition.match]
     sizes = f"; {condition.unlike}" if condition.unlike else ""
-    return f"{start}{place}, {', '.join(texts) or _undecided(condition, unit)}{rest}{sizes}."
+    return f"At {condition.sizes}{place}, {', '.join(texts) or _undecided(condition, unit)}{rest}{sizes}."
 
 
 def _undecided(condition: Condition, unit: str) -> str:

@@ -13,14 +13,10 @@ from bench.report.charts.style import KERNELS, display_name
 
 LINEAR, QUADRATIC = "n", "n\N{SUPERSCRIPT TWO}"
 """Growth, as guides and ticks of figures have it."""
-POLICIES = {
-    "shape": "one shape at every n",
-    "params": "equal parameters at every n",
-    "flops": "equal FLOPs at every n",
-    "state": "equal state at every n",
-    "none": "sizes as given",
-}
+SIZES = {"params": "equal parameters", "shape": "fixed shape", "flops": "equal FLOPs", "state": "equal state", "none": "sizes as given"}
 """Matching policies (`--match`) in words."""
+POLICIES = {match: text if match == "none" else f"{text} at every n" for match, text in (SIZES | {"shape": "one shape"}).items()}
+"""The same of models at several lengths."""
 SERIES = re.compile(rf"[\w.:=+-]+ \((?:{'|'.join(KERNELS)})\)")
 """A model with its attention kernel."""
 POLICY_VALUE = re.compile(rf"\bmatch ({'|'.join(POLICIES)})\b")
