@@ -456,8 +456,8 @@ def _group_texts(ranking: Ranking, work: Sequence[str]) -> tuple[str, ...]:
 
 def _pair_texts(pair: RankedModel) -> tuple[str, str, str]:
     equal = f"equal within {numbers.percent(pair.margin)}"
-    if pair.differs and pair.ratio.estimate > 1:
-        verdict = f"{pair.other} is slower{f', {equal}' if pair.equal else ''}"
+    if pair.differs:
+        verdict = f"{pair.other} is {'slower' if pair.ratio.estimate > 1 else 'faster'}{f', {equal}' if pair.equal else ''}"
     elif pair.equal:
         verdict = equal
     else:
