@@ -232,6 +232,8 @@ def test_another_seed_is_another_map() -> None:
 @pytest.mark.parametrize(
     ("text", "rule", "hint"),
     [
+        ("copy+learn_up_to=4", "learn_up_to of task copy needs form=shifted", "write copy+form=shifted+learn_up_to=4"),
+        ("associative_recall+keys=1", "too few different items", "raise the option keys"),
         ("multi_query_recall+pairs=65", "pairs of task multi_query_recall must be at most keys, 64, not 65", "write keys=65"),
         ("multi_query_recall+pairs=1+keys=2", "too few different items", "raise the option keys"),
         ("noisy_recall+noise_percent=96", "noise_percent of task noisy_recall must be a whole number from 0 to 95", "noise_percent=20"),
@@ -252,6 +254,7 @@ def test_options_that_cannot_be_are_refused(text: str, rule: str, hint: str) -> 
 @pytest.mark.parametrize(
     ("task", "num_tokens", "rule", "nearest"),
     [
+        ("associative_recall", 512, r"8 to 256 data tokens, a multiple of 4 .longer with a higher option keys", 256),
         ("multi_query_recall+pairs=16", 32, "48 data tokens or more", 48),
         ("noisy_recall", 400, r"12 to 324 data tokens, a multiple of 4 .longer with higher options keys or noise_percent", 324),
         ("fuzzy_recall", 60, "8 to 2048 data tokens, a multiple of 8", 64),
@@ -269,6 +272,8 @@ def test_a_length_that_does_not_fit_is_refused_naming_the_option(task: str, num_
 @pytest.mark.parametrize(
     "task",
     [
+        "copy+form=shifted",
+        "reverse+form=shifted+learn_up_to=3",
         "multi_query_recall+pairs=21+keys=300+power=1",
         "noisy_recall+noise_percent=80+keys=20",
         "fuzzy_recall+key_tokens=3+value_tokens=1+symbols=8",
