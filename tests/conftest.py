@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 from bench.measure import environment
+from tests.answered import answer as answer
 
 STARTERS = ("run_bench", "started", "bench_command")
 

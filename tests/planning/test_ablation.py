@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from bench import catalog, cli
+from bench import catalog
 from bench.contracts.package import check_question
 from bench.peers.names import LIBRARIES
 from bench.planning.ablation import ablation_of, plan_ablation
@@ -26,6 +26,7 @@ from bench.report.last_runs import cost_of, listing
 from bench.running.writer import start_run
 from bench.serialize import to_json
 from bench.spec import Plan, RequestError
+from tests.answered import Answer
 from tests.requested import parse_request
 
 NAMES = catalog.names("ablations")
@@ -152,13 +153,6 @@ def test_a_question_asked_of_a_gpu_has_its_time_limit() -> None:
     assert (plan_of("scale", CPU).settings.limit_s, plan_of("scale", CUDA).settings.limit_s) == (60, 180)
 
 
-def ablate(typed: str) -> int:
-    """The exit code."""
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["ablate", *typed.split()])
-    return int(ended.value.code or 0)
-
-
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
@@ -170,29 +164,29 @@ def ablate(typed: str) -> int:
         ("--all --out x", "--all answers every question, so --out cannot be added"),
     ],
 )
-def test_a_wrong_question_is_one_line(typed: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ablate(typed) == 2
-    out, err = capsys.readouterr()
+def test_a_wrong_question_is_one_line(typed: str, message: str, answer: Answer) -> None:
+    code, out, err = answer(f"ablate {typed}")
+    assert code == 2
     assert message in " ".join(err.split())
     assert [line.partition(":")[0] for line in err.splitlines()] == ["error", "hint"]
     assert not out
 
 
-def test_all_plans_are_shown_or_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_plans_are_shown_or_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("bench.planning.ablation.plan_ablation", lambda name, *_: plan_of(name, QUICK))
-    assert ablate("--all --dry-run --quick --device cpu") == 0
-    assert [line.partition(": ")[2] for line in capsys.readouterr().err.splitlines() if f" of {len(NAMES)}: " in line] == list(NAMES)
-    assert ablate("--all --dry-run --quick --json --device cpu") == 0
-    found = json.loads(capsys.readouterr().out)
+    code, _, err = answer("ablate --all --dry-run --quick --device cpu")
+    assert code == 0
+    assert [line.partition(": ")[2] for line in err.splitlines() if f" of {len(NAMES)}: " in line] == list(NAMES)
+    code, out, _ = answer("ablate --all --dry-run --quick --json --device cpu")
+    assert code == 0
+    found = json.loads(out)
     assert [entry["plan"]["name"] for entry in found] == list(NAMES)
     assert all(entry["estimated_s"] > 0 for entry in found)
     assert not list(tmp_path.iterdir())
 
 
-def test_what_cannot_be_run_here_is_named_and_the_others_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_run_here_is_named_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
     def planned(name: str, *_: object) -> Plan:
         if name == "text":
             raise RequestError("task trec needs a folder with data sets", "add --data-root DIR")
@@ -200,8 +194,8 @@ def test_what_cannot_be_run_here_is_named_and_the_others_go_on(
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("bench.planning.ablation.plan_ablation", planned)
-    assert ablate("--all --dry-run --quick --json --device cpu") == 1
-    out, err = capsys.readouterr()
+    code, out, err = answer("ablate --all --dry-run --quick --json --device cpu")
+    assert code == 1
     assert "error: text: task trec needs a folder with data sets" in err
     assert [entry["plan"]["name"] for entry in json.loads(out)] == [name for name in NAMES if name != "text"]
 

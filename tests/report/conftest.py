@@ -10,7 +10,6 @@ import numpy as np
 import pandas
 import pytest
 
-from bench import cli
 from bench.analysis.study import Study
 from bench.analysis.trust import Concern
 from bench.catalog import names
@@ -28,7 +27,6 @@ from models.layers.shape import Shape
 METRICS = ("params", "flops", "latency", "memory", "energy", "accuracy")
 FAMILY_OPTIONS = {"gmlp+pool=mean+spatial_heads=4": ("gmlp", (("pool", "mean"), ("spatial_heads", 4)))}
 MakeData = Callable[..., Study]
-Answer = Callable[..., tuple[int, str, str]]
 
 
 def planned_cell(model: str, seq_len: int, budget: int | None, work: Mapping[str, Any]) -> PlannedCell:
@@ -185,19 +183,6 @@ def _luminance(color: str) -> float:
     channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-@pytest.fixture
-def answer(capsys: pytest.CaptureFixture[str]) -> Answer:
-    """Exit status, output and errors of a command."""
-
-    def run(*arguments: Any) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            cli.main([str(argument) for argument in arguments])
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, *capsys.readouterr()
-
-    return run
 
 
 @pytest.fixture

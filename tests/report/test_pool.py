@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.answered import Answer
 from tests.planted_runs import HOSTS, planned, stored
-from tests.report.conftest import Answer
 
 PLAN = planned(seq="17,65")
 
