@@ -172,10 +172,7 @@ def test_words_are_asked_of_malformed_requests() -> None:
 
 @pytest.mark.usefixtures("no_gpu")
 @pytest.mark.parametrize("name", MALFORMED)
-def test_a_malformed_request_gets_one_clear_line_and_writes_nothing(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_malformed_request_gets_one_clear_line_and_writes_nothing(name: str, in_tmp: Path, answer: Answer) -> None:
     code, out, err = answer(MALFORMED[name])
     assert code == 2
     assert out == ""
@@ -186,7 +183,7 @@ def test_a_malformed_request_gets_one_clear_line_and_writes_nothing(
     assert ("No such option" in err) == (name in ("unknown flag", "code without two dashes")), (
         "a case of a flag that is gone proves nothing"
     )
-    assert list(tmp_path.iterdir()) == []
+    assert list(in_tmp.iterdir()) == []
 
 
 def test_an_unwritable_output_folder_is_refused_before_anything_runs(answer: Answer) -> None:
@@ -334,13 +331,12 @@ COMPLETED = {
 
 
 @pytest.mark.parametrize("name", COMPLETED)
-def test_the_shell_completes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
-    run = tmp_path / "results" / "2026-01-02_cpu_x"
+def test_the_shell_completes(name: str, in_tmp: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
+    run = in_tmp / "results" / "2026-01-02_cpu_x"
     run.mkdir(parents=True)
     (run / "plan.json.xz").touch()
-    (tmp_path / "results" / "2026-01-02_no_run").mkdir()
+    (in_tmp / "results" / "2026-01-02_no_run").mkdir()
     typed, completed = COMPLETED[name]
-    monkeypatch.chdir(tmp_path)
     for variable, text in {"_BENCH_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}.items():
         monkeypatch.setenv(variable, text)
     code, out, _ = answer("")
@@ -398,15 +394,14 @@ def test_a_plan_replaces_nothing_but_itself(answer: Answer, tmp_path: Path) -> N
     assert (code, f"{plan} exists and holds another plan" in err, plan.read_bytes()) == (2, True, before)
 
 
-def test_a_run_that_is_refused_when_it_starts_leaves_no_folder(answer: Answer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_refused_when_it_starts_leaves_no_folder(answer: Answer, in_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise RequestError("no node has answered", "start one")
 
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("bench.running.runner.execute", refuse)
     code, _, err = answer("run --models vit --seq 17 --width 16 --depth 1 --metrics params --quick")
     assert (code, "no node has answered" in err) == (2, True)
-    assert not list(tmp_path.iterdir())
+    assert not list(in_tmp.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -198,11 +198,8 @@ def test_the_picture_is_cut_to_the_shape_that_the_model_reads(
 
 
 @pytest.mark.slow
-def test_a_plan_that_keeps_weights_keeps_them_where_it_is_run(
-    answer: Answer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, photo: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    asked = f"--models vit --task {made_task(tmp_path)} --seq 5 --width 16 --depth 1 --metrics accuracy --epochs 1 --seeds 2"
+def test_a_plan_that_keeps_weights_keeps_them_where_it_is_run(answer: Answer, in_tmp: Path, photo: Path) -> None:
+    asked = f"--models vit --task {made_task(in_tmp)} --seq 5 --width 16 --depth 1 --metrics accuracy --epochs 1 --seeds 2"
     for typed in (f"plan {asked} --save-weights --out plan.json", "run --plan plan.json --on inline --out results/run"):
         code, _, told = answer(typed)
         assert code == 0

@@ -172,8 +172,7 @@ def test_a_wrong_question_is_one_line(typed: str, message: str, answer: Answer) 
     assert not out
 
 
-def test_all_plans_are_shown_or_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_all_plans_are_shown_or_one_document(in_tmp: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
     monkeypatch.setattr("bench.planning.ablation.plan_ablation", lambda name, *_: plan_of(name, QUICK))
     code, _, err = answer("ablate --all --dry-run --quick --device cpu")
     assert code == 0
@@ -183,16 +182,16 @@ def test_all_plans_are_shown_or_one_document(tmp_path: Path, monkeypatch: pytest
     found = json.loads(out)
     assert [entry["plan"]["name"] for entry in found] == list(NAMES)
     assert all(entry["estimated_s"] > 0 for entry in found)
-    assert not list(tmp_path.iterdir())
+    assert not list(in_tmp.iterdir())
 
 
-def test_what_cannot_be_run_here_is_named_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
+@pytest.mark.usefixtures("in_tmp")
+def test_what_cannot_be_run_here_is_named_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
     def planned(name: str, *_: object) -> Plan:
         if name == "text":
             raise RequestError("task trec needs a folder with data sets", "add --data-root DIR")
         return plan_of(name, QUICK)
 
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("bench.planning.ablation.plan_ablation", planned)
     code, out, err = answer("ablate --all --dry-run --quick --json --device cpu")
     assert code == 1
@@ -219,12 +218,6 @@ def test_the_listing_is_light(tmp_path: Path) -> None:
     assert {entry["last"] for entry in found} == {None}
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In an empty folder."""
-    monkeypatch.chdir(tmp_path)
-
-
 def store(name: str, created: str, **changes: Any) -> None:
     """A run of the question `scale`, without records."""
     start_run(Path("results") / name, dataclasses.replace(plan_of("scale", CPU), created=created, **changes), {})
@@ -241,7 +234,7 @@ def last() -> str | None:
     return found
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_tmp")
 def test_the_listing_prefers_a_run_of_all_parts_to_a_first_look_and_to_a_part() -> None:
     assert {entry["last"] for entry in listing()} == {None}
     start_run(Path("results/quick"), plan_of("scale", QUICK), {})
@@ -251,7 +244,7 @@ def test_the_listing_prefers_a_run_of_all_parts_to_a_first_look_and_to_a_part() 
     assert last() == "results/whole"
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_tmp")
 def test_the_listing_counts_what_the_last_report_decided() -> None:
     store("first", "02")
     store("second", "03")
@@ -264,7 +257,7 @@ def test_the_listing_counts_what_the_last_report_decided() -> None:
     assert last() == "results/third"
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_tmp")
 def test_parts_that_one_report_answers_together_count_as_all_parts() -> None:
     store("whole", "2026", command="bench ablate scale")
     for name in ("one", "two"):

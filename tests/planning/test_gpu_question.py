@@ -61,8 +61,7 @@ def test_the_rehearsal_is_short() -> None:
     assert max(p.cell.model.shape.seq_len for p in plan.cells) <= 197
 
 
-def test_a_dry_run_under_a_gpu_says_what_fits_and_starts_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: Answer) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_dry_run_under_a_gpu_says_what_fits_and_starts_nothing(monkeypatch: pytest.MonkeyPatch, in_tmp: Path, answer: Answer) -> None:
     facts = environment.gpu_facts()
     monkeypatch.setattr(environment, "gpu_facts", lambda: {**facts, "gpu": "planted", "gpu_memory_bytes": 80 * 2**30})
     monkeypatch.setattr(environment, "_torch_has_cuda", lambda: True)
@@ -72,7 +71,7 @@ def test_a_dry_run_under_a_gpu_says_what_fits_and_starts_nothing(monkeypatch: py
     _, first, last, *_ = out.splitlines()
     assert (first.split()[0], "%" in first) == ("headline", True)
     assert (last.split()[0], " no " in last) == ("trace", True)
-    assert list(tmp_path.iterdir()) == []
+    assert list(in_tmp.iterdir()) == []
 
 
 ROOT = Path(__file__).parents[2]

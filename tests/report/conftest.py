@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,11 @@ def planned_cell(model: str, seq_len: int, budget: int | None, work: Mapping[str
         terms=cost.terms,
     )
     return PlannedCell(cell=Cell(model=spec, workload=Workload(attention=attention, **work)), sizing=sizing)
+
+
+def plan_of(*cells: PlannedCell) -> Plan:
+    """A plan of trainings."""
+    return Plan(name="x", command="", created="", metrics=("accuracy",), cells=cells)
 
 
 def measured_row(planned: PlannedCell, place: int, metrics: Sequence[str]) -> dict[str, Any]:
@@ -152,6 +157,11 @@ def page_text(study: Study) -> str:
         return to_markdown(build_document(study))
 
 
+def lines_with(text: str, *words: str) -> list[str]:
+    """Rows of tables that hold all the words."""
+    return [line for line in text.splitlines() if line.startswith("|") and all(word in line for word in words)]
+
+
 def section(text: str, title: str) -> str:
     return text.split(f"## {title}\n")[1].split("\n## ")[0]
 
@@ -183,6 +193,13 @@ def _luminance(color: str) -> float:
     channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.fixture
+def styled() -> Iterator[None]:
+    """Figures are drawn in the style of a report."""
+    with figure_style():
+        yield
 
 
 @pytest.fixture
