@@ -211,9 +211,9 @@ def test_a_run_ends_with_paths_two_lines_of_notes_and_its_answer(tmp_path: Path,
     assert first.partition(":")[0] in ("note", "WARNING")
     assert more.startswith("advice")
     assert more.endswith(f"bench check {tmp_path / 'mine'}")
-    table, _, answer = out.partition("\n\n")
+    table, _, findings = out.partition("\n\n")
     assert table.splitlines()[0].split() == ["model", "n", "params"]
-    assert 1 <= len(answer.splitlines()) <= 3
+    assert 1 <= len(findings.splitlines()) <= 3
 
 
 def test_a_folder_that_can_hold_no_run_is_refused_before_planning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
