@@ -6,11 +6,13 @@ import functools
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from bench.measure import environment
+from tests.answered import answer as answer
 
 STARTERS = ("run_bench", "started", "bench_command")
 
@@ -41,6 +43,13 @@ def _has_gpu() -> bool:
     import torch  # here, so that a process that only hands tests out to others does not wait for it
 
     return torch.cuda.is_available()
+
+
+@pytest.fixture
+def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, the current one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture(autouse=True, scope="session")

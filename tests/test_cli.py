@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -19,6 +18,7 @@ import bench
 from bench import cli
 from bench.reading.store import content_of
 from bench.spec import Job, Outcome, RequestError
+from tests.answered import Answer
 from tests.specimens import ROOT, environment_of
 
 RUN = "run --models gmlp,vit --seq 17,65"
@@ -160,23 +160,6 @@ WORDS = {
 """What a line says was asked, what is allowed and what to type."""
 
 
-Program = Callable[[str], tuple[int, str, str]]
-
-
-@pytest.fixture
-def program(capsys: pytest.CaptureFixture[str]) -> Program:
-    """The exit code, output and errors of what is typed after `bench`."""
-
-    def run(typed: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as stopped:
-            cli.main(typed.split())
-        output = capsys.readouterr()
-        assert isinstance(stopped.value.code, int)
-        return stopped.value.code, output.out, output.err
-
-    return run
-
-
 @pytest.fixture
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     nothing = dict.fromkeys(("gpu", "gpu_count", "gpu_memory_bytes", "gpu_driver", "cuda_version"))
@@ -189,11 +172,8 @@ def test_words_are_asked_of_malformed_requests() -> None:
 
 @pytest.mark.usefixtures("no_gpu")
 @pytest.mark.parametrize("name", MALFORMED)
-def test_a_malformed_request_gets_one_clear_line_and_writes_nothing(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Program
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    code, out, err = program(MALFORMED[name])
+def test_a_malformed_request_gets_one_clear_line_and_writes_nothing(name: str, in_tmp: Path, answer: Answer) -> None:
+    code, out, err = answer(MALFORMED[name])
     assert code == 2
     assert out == ""
     assert [line.partition(":")[0] for line in err.splitlines()] == ["error", "hint"]
@@ -203,11 +183,11 @@ def test_a_malformed_request_gets_one_clear_line_and_writes_nothing(
     assert ("No such option" in err) == (name in ("unknown flag", "code without two dashes")), (
         "a case of a flag that is gone proves nothing"
     )
-    assert list(tmp_path.iterdir()) == []
+    assert list(in_tmp.iterdir()) == []
 
 
-def test_an_unwritable_output_folder_is_refused_before_anything_runs(program: Program) -> None:
-    code, _, err = program(f"{RUN} --metrics params --out /proc/nowhere/run")
+def test_an_unwritable_output_folder_is_refused_before_anything_runs(answer: Answer) -> None:
+    code, _, err = answer(f"{RUN} --metrics params --out /proc/nowhere/run")
     assert code == 2
     assert "cannot write the run folder" in err
 
@@ -216,14 +196,14 @@ def test_an_unwritable_output_folder_is_refused_before_anything_runs(program: Pr
     ("batch", "text", "suggested"),
     [("32", ", batch 32, about ", True), ("1,4", ", batch 1, 4, about ", False)],
 )
-def test_the_estimate_names_the_batch_and_a_slow_quick_run_a_smaller_one(batch: str, text: str, suggested: bool, program: Program) -> None:
-    _, _, err = program(f"plan --models gmlp --seq 513 --params 4M --quick --threads 1 --device cpu --batch {batch}")
+def test_the_estimate_names_the_batch_and_a_slow_quick_run_a_smaller_one(batch: str, text: str, suggested: bool, answer: Answer) -> None:
+    _, _, err = answer(f"plan --models gmlp --seq 513 --params 4M --quick --threads 1 --device cpu --batch {batch}")
     assert text in err
     assert ("--batch 4 is faster" in err) == suggested
 
 
-def test_a_run_ends_with_paths_two_lines_of_notes_and_its_answer(tmp_path: Path, program: Program) -> None:
-    code, out, err = program(f"{RUN} --width 16 --depth 1 --metrics params --quick --on inline --out {tmp_path}/mine")
+def test_a_run_ends_with_paths_two_lines_of_notes_and_its_answer(tmp_path: Path, answer: Answer) -> None:
+    code, out, err = answer(f"{RUN} --width 16 --depth 1 --metrics params --quick --on inline --out {tmp_path}/mine")
     assert code == 0
     opening, results, report, first, more = err.splitlines()
     assert opening.startswith(f"{tmp_path / 'mine'}: 4 configurations, batch 32, about ")
@@ -231,27 +211,25 @@ def test_a_run_ends_with_paths_two_lines_of_notes_and_its_answer(tmp_path: Path,
     assert first.partition(":")[0] in ("note", "WARNING")
     assert more.startswith("advice")
     assert more.endswith(f"bench check {tmp_path / 'mine'}")
-    table, _, answer = out.partition("\n\n")
+    table, _, findings = out.partition("\n\n")
     assert table.splitlines()[0].split() == ["model", "n", "params"]
-    assert 1 <= len(answer.splitlines()) <= 3
+    assert 1 <= len(findings.splitlines()) <= 3
 
 
-def test_a_folder_that_can_hold_no_run_is_refused_before_planning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Program
-) -> None:
+def test_a_folder_that_can_hold_no_run_is_refused_before_planning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "today.txt").touch()
     monkeypatch.setattr("bench.commands.run.plan_to_run", lambda *_: pytest.fail("planned"))
     monkeypatch.setattr("bench.planning.ablation.plan_ablation", lambda *_: pytest.fail("planned"))
     for folder, reason in {"notes": "is not a run folder", "notes/today.txt": "is a file"}.items():
         for command in (RUN, "run --plan plan.json", "ablate positions", "peers"):
-            code, _, err = program(f"{command} --out {tmp_path}/{folder}")
+            code, _, err = answer(f"{command} --out {tmp_path}/{folder}")
             assert (code, reason in err) == (2, True)
 
 
 @pytest.mark.parametrize(("metrics", "trains"), [("params,accuracy", True), ("params", False)])
-def test_a_plan_says_how_long_its_trainings_take_or_that_it_has_none(metrics: str, trains: bool, program: Program) -> None:
-    code, _, err = program(f"plan --models vit --task digits --seq 17 --metrics {metrics} --device cpu")
+def test_a_plan_says_how_long_its_trainings_take_or_that_it_has_none(metrics: str, trains: bool, answer: Answer) -> None:
+    code, _, err = answer(f"plan --models vit --task digits --seq 17 --metrics {metrics} --device cpu")
     assert (code, "\ntrainings: about " in err, "note: --task digits only sets inputs and outputs" in err) == (0, trains, not trains)
 
 
@@ -265,20 +243,20 @@ def copied(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("spoilt", ["records.jsonl", "plan.json", "environment.json"])
-def test_a_corrupt_run_is_refused_in_one_line(spoilt: str, copied: Path, program: Program) -> None:
+def test_a_corrupt_run_is_refused_in_one_line(spoilt: str, copied: Path, answer: Answer) -> None:
     (copied / spoilt).write_text('{"schema": []}\n' + (copied / spoilt).read_text())
-    code, out, err = program(f"report {copied}")
+    code, out, err = answer(f"report {copied}")
     assert (code, out) == (2, "")
     assert 1 <= len(err.splitlines()) <= 3
     assert spoilt in err
     assert len(list(copied.iterdir())) == 3
 
 
-def test_a_run_with_an_edited_plan_is_not_checked(copied: Path, program: Program) -> None:
+def test_a_run_with_an_edited_plan_is_not_checked(copied: Path, answer: Answer) -> None:
     plan = json.loads((copied / "plan.json").read_text())
     plan["cells"][0]["sizing"]["params"] += 1
     (copied / "plan.json").write_text(json.dumps(plan))
-    code, out, err = program(f"check {copied}")
+    code, out, err = answer(f"check {copied}")
     assert (code, out) == (2, "")
     assert "cannot be run: the parameters of" in err
 
@@ -324,15 +302,15 @@ GROUP: Any = typer.main.get_command(cli.app)
 
 
 @pytest.mark.parametrize("command", GROUP.commands)
-def test_every_help_ends_with_a_real_example(command: str, program: Program) -> None:
-    code, out, _ = program(f"{command} --help")
+def test_every_help_ends_with_a_real_example(command: str, answer: Answer) -> None:
+    code, out, _ = answer(f"{command} --help")
     assert code == 0
     assert f"Example: bench {command}" in " ".join(out.split())
 
 
-def test_version_names_the_revision(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_version_names_the_revision(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GMLP_BENCH_REVISION", "0123456789abcdef")
-    assert program("--version") == (0, f"gmlp-bench {bench.__version__}+0123456789\n", "")
+    assert answer("--version") == (0, f"gmlp-bench {bench.__version__}+0123456789\n", "")
 
 
 COMPLETED = {
@@ -353,16 +331,15 @@ COMPLETED = {
 
 
 @pytest.mark.parametrize("name", COMPLETED)
-def test_the_shell_completes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Program) -> None:
-    run = tmp_path / "results" / "2026-01-02_cpu_x"
+def test_the_shell_completes(name: str, in_tmp: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
+    run = in_tmp / "results" / "2026-01-02_cpu_x"
     run.mkdir(parents=True)
     (run / "plan.json.xz").touch()
-    (tmp_path / "results" / "2026-01-02_no_run").mkdir()
+    (in_tmp / "results" / "2026-01-02_no_run").mkdir()
     typed, completed = COMPLETED[name]
-    monkeypatch.chdir(tmp_path)
     for variable, text in {"_BENCH_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}.items():
         monkeypatch.setenv(variable, text)
-    code, out, _ = program("")
+    code, out, _ = answer("")
     assert (code, out.split()) == (0, completed.split())
 
 
@@ -374,8 +351,8 @@ def test_completion_is_light(tmp_path: Path) -> None:
     assert json.loads(ran.stderr.partition("LOADED ")[2]) == ["", 0, []]
 
 
-def test_tasks_are_listed_with_their_facts(program: Program) -> None:
-    code, out, _ = program("list tasks --json")
+def test_tasks_are_listed_with_their_facts(answer: Answer) -> None:
+    code, out, _ = answer("list tasks --json")
     tasks = {task["name"]: task for task in json.loads(out)}
     assert code == 0
     assert tasks["cifar10"]["lengths"] == "2, 5, 17, 65, 257, 1025"
@@ -384,8 +361,8 @@ def test_tasks_are_listed_with_their_facts(program: Program) -> None:
     assert all(task["source"] for task in tasks.values() if not task["argument"])
 
 
-def test_describe_speaks_json(program: Program) -> None:
-    code, out, _ = program("describe gmlp --params 1M --seq 257 --json")
+def test_describe_speaks_json(answer: Answer) -> None:
+    code, out, _ = answer("describe gmlp --params 1M --seq 257 --json")
     data = json.loads(out)
     assert code == 0
     assert sum(data["flops_by_degree"].values()) == data["flops"] == sum(t["flops"] for t in data["terms"])
@@ -396,36 +373,35 @@ def test_describe_speaks_json(program: Program) -> None:
     assert data["state_bytes"] is data["state"] is None
 
 
-def test_describe_tells_the_state_in_bytes(program: Program) -> None:
+def test_describe_tells_the_state_in_bytes(answer: Answer) -> None:
     gated, attending = (
-        json.loads(program(f"describe {model} --width 64 --depth 2 --seq 256 --json")[1])
+        json.loads(answer(f"describe {model} --width 64 --depth 2 --seq 256 --json")[1])
         for model in ("gmlp+causal=true+pool=mean", "metaformer+mixer=linear_attention:causal=true")
     )
     assert (gated["state_bytes"], gated["state"]) == (4 * (2 * 256 * gated["ffn_width"] // 2 + 64), "grows with n")
     assert (attending["state_bytes"], attending["state"]) == (4 * (2 * 64 * (64 // attending["heads"] + 1) + 64), "fixed")
 
 
-def test_a_plan_replaces_nothing_but_itself(program: Program, tmp_path: Path) -> None:
+def test_a_plan_replaces_nothing_but_itself(answer: Answer, tmp_path: Path) -> None:
     pipe, plan = tmp_path / "pipe", tmp_path / "plan.json"
     os.mkfifo(pipe)
-    code, _, err = program(f"plan --models vit --seq 17 --device cpu --out {pipe}")
+    code, _, err = answer(f"plan --models vit --seq 17 --device cpu --out {pipe}")
     assert (code, f"cannot write {pipe}: it is no regular file" in err, pipe.is_fifo()) == (2, True, True)
     for _ in range(2):
-        assert program(f"plan --models vit --seq 17 --device cpu --out {plan}")[0] == 0
+        assert answer(f"plan --models vit --seq 17 --device cpu --out {plan}")[0] == 0
     before = plan.read_bytes()
-    code, _, err = program(f"plan --models gmlp --seq 17 --device cpu --out {plan}")
+    code, _, err = answer(f"plan --models gmlp --seq 17 --device cpu --out {plan}")
     assert (code, f"{plan} exists and holds another plan" in err, plan.read_bytes()) == (2, True, before)
 
 
-def test_a_run_that_is_refused_when_it_starts_leaves_no_folder(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_refused_when_it_starts_leaves_no_folder(answer: Answer, in_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise RequestError("no node has answered", "start one")
 
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("bench.running.runner.execute", refuse)
-    code, _, err = program("run --models vit --seq 17 --width 16 --depth 1 --metrics params --quick")
+    code, _, err = answer("run --models vit --seq 17 --width 16 --depth 1 --metrics params --quick")
     assert (code, "no node has answered" in err) == (2, True)
-    assert not list(tmp_path.iterdir())
+    assert not list(in_tmp.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -439,14 +415,14 @@ def test_a_run_that_is_refused_when_it_starts_leaves_no_folder(program: Program,
         ),
     ],
 )
-def test_without_json_there_are_tables(typed: str, words: set[str], program: Program) -> None:
-    code, out, _ = program(typed)
+def test_without_json_there_are_tables(typed: str, words: set[str], answer: Answer) -> None:
+    code, out, _ = answer(typed)
     assert code == 0
     assert words <= set(out.split())
 
 
-def planned_on(device: str, program: Program, typed: str = "") -> dict[str, Any]:
-    code, out, _ = program(f"plan --models vit --device {device} --json {typed}")
+def planned_on(device: str, answer: Answer, typed: str = "") -> dict[str, Any]:
+    code, out, _ = answer(f"plan --models vit --device {device} --json {typed}")
     assert code == 0
     plan: dict[str, Any] = json.loads(out)["plan"]
     return plan
@@ -462,9 +438,9 @@ def planned_on(device: str, program: Program, typed: str = "") -> dict[str, Any]
     ],
 )
 def test_a_job_has_longer_on_cuda_unless_its_limit_is_typed(
-    device: str, typed: str, limit_s: float, train_limit_s: float, program: Program
+    device: str, typed: str, limit_s: float, train_limit_s: float, answer: Answer
 ) -> None:
-    settings = planned_on(device, program, f"--seq 17 {typed}")["settings"]
+    settings = planned_on(device, answer, f"--seq 17 {typed}")["settings"]
     assert (settings["limit_s"], settings["train_limit_s"]) == (limit_s, train_limit_s)
 
 
@@ -472,22 +448,22 @@ def lengths_of(plan: dict[str, Any]) -> list[int]:
     return list(dict.fromkeys(cell["cell"]["model"]["shape"]["seq_len"] for cell in plan["cells"]))
 
 
-def test_without_lengths_cuda_has_aligned_ones_beside_the_unaligned(program: Program) -> None:
-    assert lengths_of(planned_on("cuda", program)) == [64, 65, 256, 257, 1024, 1025]
-    assert lengths_of(planned_on("cuda", program, "--seq 65")) == [65]
-    assert lengths_of(planned_on("cuda", program, "--models deit-ti")) == [197]  # published with a length
-    code, _, err = program("plan --models vit --device cpu")
+def test_without_lengths_cuda_has_aligned_ones_beside_the_unaligned(answer: Answer) -> None:
+    assert lengths_of(planned_on("cuda", answer)) == [64, 65, 256, 257, 1024, 1025]
+    assert lengths_of(planned_on("cuda", answer, "--seq 65")) == [65]
+    assert lengths_of(planned_on("cuda", answer, "--models deit-ti")) == [197]  # published with a length
+    code, _, err = answer("plan --models vit --device cpu")
     assert code == 2
     assert "--seq is missing" in err
 
 
-def test_plan_touches_no_device_and_speaks_json(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_touches_no_device_and_speaks_json(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
     def touched() -> None:
         raise AssertionError("a device was asked")
 
     monkeypatch.setattr("bench.measure.environment.gpu_facts", touched)
     monkeypatch.setattr("torch.cuda.is_available", touched)
-    code, out, _ = program("plan --models gmlp,vit --seq 17,1025 --device cuda --json")
+    code, out, _ = answer("plan --models gmlp,vit --seq 17,1025 --device cuda --json")
     data = json.loads(out)
     assert code == 0
     assert {c["cell"]["workload"]["device"] for c in data["plan"]["cells"]} == {"cuda"}
@@ -509,10 +485,10 @@ def calibrated(monkeypatch: pytest.MonkeyPatch, outcome: Outcome) -> list[Job]:
 
 
 @pytest.mark.usefixtures("no_gpu")
-def test_calibrating_tells_the_ceilings_of_both_arithmetics(monkeypatch: pytest.MonkeyPatch, program: Program) -> None:
+def test_calibrating_tells_the_ceilings_of_both_arithmetics(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
     ceilings = {"ceiling_flops_per_s": 1e11, "ceiling_bytes_per_s": 2e10, "ceiling_launch_s": 3e-6}
     handed = calibrated(monkeypatch, Outcome(status="measured", values={**ceilings, "threads": 1}))
-    code, out, _ = program("env --calibrate --json")
+    code, out, _ = answer("env --calibrate --json")
     assert code == 0
     assert [(job.metric, job.cell.workload.dtype, job.cell.workload.device) for job in handed] == [
         ("ceiling", "fp32", "cpu"),
@@ -520,13 +496,13 @@ def test_calibrating_tells_the_ceilings_of_both_arithmetics(monkeypatch: pytest.
     ]
     threads = handed[0].settings.threads
     assert json.loads(out) == [{"device": "cpu", "threads": threads, "dtype": dtype, **ceilings} for dtype in ("fp32", "bf16")]
-    assert {"bf16", "1e+11", "2e+10", "3e-06"} <= set(program("env --calibrate")[1].split())
+    assert {"bf16", "1e+11", "2e+10", "3e-06"} <= set(answer("env --calibrate")[1].split())
 
 
 @pytest.mark.usefixtures("no_gpu")
-def test_a_calibration_that_fails_says_so(monkeypatch: pytest.MonkeyPatch, program: Program) -> None:
+def test_a_calibration_that_fails_says_so(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
     calibrated(monkeypatch, Outcome(status="out_of_memory", reason="planted"))
-    code, out, err = program("env --calibrate --json")
+    code, out, err = answer("env --calibrate --json")
     assert code == 1
     assert [entry["ceiling_launch_s"] for entry in json.loads(out)] == [None, None]
     assert "fp32: out_of_memory: planted" in err

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from bench import cli
 from bench.commands import code_diff
 from bench.commands.run import Measured, Stopped
 from bench.intervals import ratio_over_rounds
@@ -23,6 +22,7 @@ from bench.reading.store import RunRecords, read_run
 from bench.reading.table import rows_of
 from bench.running.revisions import Revision
 from bench.spec import Outcome, Plan
+from tests.answered import Answer
 from tests.processes import processes_of, started
 from tests.running.test_revisions import commit, git
 from tests.running.waiting import comes_true
@@ -55,18 +55,8 @@ def stops(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     return found
 
 
-def answered(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    """Exit code, and what is said on stderr."""
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(["diff", *arguments])
-    assert isinstance(stopped.value.code, int)
-    return stopped.value.code, capsys.readouterr().err
-
-
-def test_every_configuration_of_the_request_stands_twice_in_turns_with_itself_alone(
-    plans: list[Plan], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert answered(capsys, "main", ".", "--code", "--", "--models", "gmlp,vit", *VIT[2:], "--rounds", "4")[0] == 130
+def test_every_configuration_of_the_request_stands_twice_in_turns_with_itself_alone(plans: list[Plan], answer: Answer) -> None:
+    assert answer("diff", "main", ".", "--code", "--", "--models", "gmlp,vit", *VIT[2:], "--rounds", "4")[0] == 130
     (plan,) = plans
     assert (plan.metrics, plan.settings.rounds, len(plan.cells), len(plan.parts)) == (("latency",), 4, 4, 2)
     groups: dict[str, list[str]] = {}
@@ -78,11 +68,10 @@ def test_every_configuration_of_the_request_stands_twice_in_turns_with_itself_al
     assert sum(job.control for job in jobs(plan)) == 4
 
 
-def test_a_request_may_be_a_plan_file(plans: list[Plan], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_request_may_be_a_plan_file(plans: list[Plan], answer: Answer, tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
-    with pytest.raises(SystemExit):
-        cli.main(["plan", *VIT, "--metrics", "params", "--out", str(file)])
-    assert answered(capsys, "--code", "main", ".", "--", "--plan", str(file))[0] == 130
+    answer("plan", *VIT, "--metrics", "params", "--out", file)
+    assert answer("diff", "--code", "main", ".", "--", "--plan", file)[0] == 130
     assert plans[0].metrics == ("latency",)
 
 
@@ -101,10 +90,8 @@ def test_a_request_may_be_a_plan_file(plans: list[Plan], capsys: pytest.CaptureF
         "the same code twice": (("main", "main", "--", *VIT), "are the same code"),
     }.values(),
 )
-def test_what_cannot_be_measured_is_refused(
-    words: tuple[str, ...], says: str, plans: list[Plan], capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, err = answered(capsys, "--code", *words)
+def test_what_cannot_be_measured_is_refused(words: tuple[str, ...], says: str, plans: list[Plan], answer: Answer) -> None:
+    code, _, err = answer("diff", "--code", *words)
     assert (code, plans) == (2, [])
     assert says in err
     assert err.startswith("error: ")
@@ -149,11 +136,11 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_users_file_is_taken_as_it_is_in_each_revision_of_its_repository(
-    mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    mine: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer
 ) -> None:
     found = stops(monkeypatch)
     (mine / "mine.py").write_text(MINE.replace("nn.Linear(width,", "nn.ReLU(), nn.Linear(width,"))
-    assert answered(capsys, "--code", "base", ".", "--", "--models", "mine.py:Net", *VIT[2:])[0] == 130
+    assert answer("diff", "--code", "base", ".", "--", "--models", "mine.py:Net", *VIT[2:])[0] == 130
     first, second = (planned.cell for planned in found[0].cells)
     assert first.model.digest != second.model.digest
     assert (first.model.shape, first.workload) == (second.model.shape, second.workload)
@@ -175,18 +162,18 @@ def test_a_users_file_is_taken_as_it_is_in_each_revision_of_its_repository(
     ],
 )
 def test_files_that_two_revisions_do_not_share_are_refused(
-    words: tuple[str, ...], says: str, mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], says: str, mine: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer
 ) -> None:
     found = stops(monkeypatch)
-    code, err = answered(capsys, "--code", *words, "--seq", "17", "--depth", "1", "--batch", "1", "--quick")
+    code, _, err = answer("diff", "--code", *words, "--seq", "17", "--depth", "1", "--batch", "1", "--quick")
     assert (code, found) == (2, [])
     assert says in err
     assert len(err.splitlines()) <= 2
     assert git(mine, "worktree", "list", "--porcelain").count("worktree ") == 1
 
 
-def test_three_runs_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    code, err = answered(capsys, "a", "b", "c")
+def test_three_runs_are_refused(answer: Answer) -> None:
+    code, _, err = answer("diff", "a", "b", "c")
     assert (code, "not 3" in err) == (2, True)
 
 

@@ -9,13 +9,14 @@ import pandas
 import pytest
 
 import bench
-from bench import catalog, cli
+from bench import catalog
 from bench.analysis.frame import FLAG_COLUMNS, TEXT_COLUMNS
 from bench.analysis.study import num_missing
 from bench.reading.store import is_stored, read_run
 from bench.reading.table import TEXTS, not_numbers, rows_of
 from bench.serialize import to_json
 from bench.spec import PLAN, RequestError
+from tests.answered import Answer
 
 RUN = Path(__file__).parents[1] / "results" / "2026-11-27_cpu_three_families"
 
@@ -70,15 +71,15 @@ def test_what_a_report_shows_as_text_or_a_metric_says_is_no_number_is_none_in_a_
     assert {*TEXT_COLUMNS, *FLAG_COLUMNS} - {"batching"} <= {*TEXTS, "quick", *own}
 
 
-def test_a_run_that_is_named_twice_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_is_named_twice_is_refused(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
     monkeypatch.chdir(RUN.parent)
     pandas.testing.assert_frame_equal(bench.load([RUN]), bench.load(RUN))
     with pytest.raises(RequestError, match="is named twice"):
         bench.load(RUN, f"./{RUN.name}")
-    for command in (("diff",), ("report", "--out", "both")):
-        with pytest.raises(SystemExit, match="2"):
-            cli.main([*command, str(RUN), RUN.name])
-        assert capsys.readouterr().err.startswith(f"error: {RUN.name} is named twice\n")
+    for command in ("diff", "report --out both"):
+        code, _, err = answer(command, RUN, RUN.name)
+        assert code == 2
+        assert err.startswith(f"error: {RUN.name} is named twice\n")
 
 
 def test_a_run_must_be_named() -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from bench import cli
 from bench.tasks import DATA_VARIABLES
+from tests.answered import Answer
 from tests.specimens import ROOT, run_bench
 
 OPTIONAL = tuple("datasets fvcore g_mlp_pytorch pynvml ray sklearn timm tokenizers transformers vit_pytorch".split())
@@ -95,18 +95,16 @@ def test_a_run_does_not_need_fvcore(tmp_path: Path) -> None:
     ],
 )
 def test_what_needs_an_absent_package_is_refused_in_one_line(
-    package: str, typed: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    package: str, typed: str, told: str, in_tmp: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer
 ) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
     for name in DATA_VARIABLES:  # the call may set them
         monkeypatch.setenv(name, "")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as ended:
-        cli.main(typed.split())
-    assert ended.value.code == 2
-    *_, error, hint = capsys.readouterr().err.splitlines()
+    code, _, err = answer(typed)
+    assert code == 2
+    *_, error, hint = err.splitlines()
     assert told in error
     assert hint.startswith("hint: pip install ")
-    assert not list(tmp_path.rglob("records.jsonl*"))
+    assert not list(in_tmp.rglob("records.jsonl*"))

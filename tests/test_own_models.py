@@ -67,10 +67,9 @@ _hidden = 1
 
 
 @pytest.fixture(autouse=True)
-def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = tmp_path / "mine.py"
+def mine(in_tmp: Path) -> Path:
+    path = in_tmp / "mine.py"
     path.write_text(CODE)
-    monkeypatch.chdir(tmp_path)
     return path
 
 

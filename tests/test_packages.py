@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import bench as bench_in_python
-from bench import catalog, cli
+from bench import catalog
 from bench.commands.options import Options
 from bench.commands.plugins import show_plugins
 from bench.contracts.package import CHECKS, OK, UNCHECKED, WRONG, UncheckedError, check_package
@@ -28,6 +28,7 @@ from bench.tasks._info import info_of
 from models import metaformer
 from models.layers import plugins
 from models.layers.shape import Interface, Shape
+from tests.answered import Answer
 from tests.packages import EXAMPLE, ROOT, example, install
 from tests.specimens import run_bench
 
@@ -294,12 +295,11 @@ def test_own_metrics_and_engines_keep_these_contracts_too(kind: str, name: str) 
         CHECKS[kind](name)
 
 
-def test_a_metric_that_fills_columns_of_this_program_is_refused(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_metric_that_fills_columns_of_this_program_is_refused(site: Path, answer: Answer) -> None:
     install(site, "far-off", {"x": METRIC.replace('("weight_norm",)', '("params", "latency_ms")')}, {"metrics": {"x": "x"}})
-    with pytest.raises(SystemExit) as ended:
-        cli.main("plan --models vit --seq 17 --metrics x".split())
-    assert ended.value.code == 2
-    error, hint = capsys.readouterr().err.splitlines()
+    code, _, err = answer("plan --models vit --seq 17 --metrics x")
+    assert code == 2
+    error, hint = err.splitlines()
     assert error == "error: metric x of package far-off fills columns of this program: latency_ms, params"
     assert hint == "hint: see: bench list --check far-off"
 
@@ -322,15 +322,14 @@ def test_numbers_of_numpy_and_torch_are_kept_and_what_is_no_number_fails_the_job
         assert (row["status"], row["weight_norm"]) == ("measured", 2.5)
 
 
-def test_a_run_with_a_plugin_that_is_gone_names_its_package(site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_with_a_plugin_that_is_gone_names_its_package(site: Path, tmp_path: Path, answer: Answer) -> None:
     install(site, "far-off", {"x": METRIC}, {"metrics": {"x": "x"}}, version="2.1")
     bench_in_python.run(models="vit", seq=17, width=16, depth=1, metrics="params,x", device="cpu", on="inline", out=tmp_path / "run")
     shutil.rmtree(site / "far_off-2.1.dist-info")
     forget()
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["check", str(tmp_path / "run")])
-    assert ended.value.code == 2
-    *_, error, hint = capsys.readouterr().err.splitlines()
+    code, _, err = answer("check", tmp_path / "run")
+    assert code == 2
+    *_, error, hint = err.splitlines()
     assert error == f"error: {tmp_path / 'run'} has the metric x of far-off 2.1, which is not installed"
     assert hint == "hint: install far-off 2.1"
 
@@ -348,12 +347,11 @@ def test_without_any_package_that_is_said(site: Path) -> None:  # noqa: ARG001
     assert "CONTRIBUTING" not in refused.value.hint
 
 
-def test_what_is_left_out_is_wrong(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_left_out_is_wrong(site: Path, answer: Answer) -> None:
     install(site, "far-off", {"x": MIXER}, {"mixers": {"attention": "x"}})
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["list", "--check", "far-off"])
-    assert ended.value.code == 1
-    (line,) = capsys.readouterr().out.splitlines()
+    code, out, _ = answer("list --check far-off")
+    assert code == 1
+    (line,) = out.splitlines()
     assert line.startswith("mixers attention: wrong: mixer attention of package far-off is left out: gmlp-bench has one of that name; ")
     assert line.endswith("pip uninstall far-off")
 

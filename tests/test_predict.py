@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,10 @@ import pytest
 import torch
 from PIL import Image
 
-from bench.cli import main
 from bench.measure.weights import build_trained, files_of, read_trained
 from bench.spec import Plan, Recipe
 from models.layers.patches import cut_patches
+from tests.answered import Answer
 from tests.trained_run import made_task, trained_run
 
 Run = tuple[Path, Plan]
@@ -47,12 +46,10 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return folder, trained_run(folder, "digits+items=50", models="metaformer+mixer=attention+pool=mean", seq="16")[0]
 
 
-def predicted(capsys: pytest.CaptureFixture[str], *words: object) -> Any:
-    with pytest.raises(SystemExit) as ended:
-        main(["predict", *map(str, words), "--json"])
-    told = capsys.readouterr()
-    assert not ended.value.code, told.err
-    return json.loads(told.out)
+def predicted(answer: Answer, *words: object) -> Any:
+    code, out, err = answer("predict", *words, "--json")
+    assert code == 0, err
+    return json.loads(out)
 
 
 def by_hand(path: Path, photo: Path) -> dict[str, float]:
@@ -74,9 +71,9 @@ def by_hand(path: Path, photo: Path) -> dict[str, float]:
     return dict(zip(trained.classes, shares.tolist(), strict=True))
 
 
-def test_each_model_says_what_it_says_by_hand(run: Run, photo: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_each_model_says_what_it_says_by_hand(run: Run, photo: Path, answer: Answer, tmp_path: Path) -> None:
     folder, plan = run
-    found = predicted(capsys, folder, photo, "--out", tmp_path)
+    found = predicted(answer, folder, photo, "--out", tmp_path)
     assert [(row["model"], row["seed"]) for row in found] == [("gmlp", 0), ("vit", 0)]
     for row, planned in zip(found, plan.cells, strict=True):
         expected = by_hand(folder / "weights" / f"{planned.cell.cell_id}-seed0.pt", photo)
@@ -85,11 +82,9 @@ def test_each_model_says_what_it_says_by_hand(run: Run, photo: Path, capsys: pyt
         assert row["classes"][0]["probability"] >= row["classes"][1]["probability"]
 
 
-def test_a_grey_task_reads_grey_images_and_shows_five_classes(
-    digits: Run, photo: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_grey_task_reads_grey_images_and_shows_five_classes(digits: Run, photo: Path, answer: Answer, tmp_path: Path) -> None:
     folder, _ = digits
-    (row,) = predicted(capsys, folder, photo, "--out", tmp_path)
+    (row,) = predicted(answer, folder, photo, "--out", tmp_path)
     expected = by_hand(files_of(folder)[0], photo)
     best = sorted(expected, key=lambda name: -expected[name])[:5]
     assert [entry["class"] for entry in row["classes"]] == best
@@ -109,20 +104,20 @@ def test_what_is_normalised_in_store_is_normalised_alike_for_a_prediction(digits
     torch.testing.assert_close(read, cut_patches(stored, 8), atol=0.01, rtol=0)
 
 
-def test_a_model_and_a_seed_can_be_chosen(run: Run, photo: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_model_and_a_seed_can_be_chosen(run: Run, photo: Path, answer: Answer, tmp_path: Path) -> None:
     folder, plan = run
-    (row,) = predicted(capsys, folder, photo, "--model", "vit", "--seed", 1, "--out", tmp_path)
+    (row,) = predicted(answer, folder, photo, "--model", "vit", "--seed", 1, "--out", tmp_path)
     expected = by_hand(folder / "weights" / f"{plan.cells[1].cell.cell_id}-seed1.pt", photo)
     assert (row["model"], row["seed"]) == ("vit", 1)
     assert {entry["class"]: pytest.approx(entry["probability"], abs=1e-5) for entry in row["classes"]} == expected
 
 
-def test_each_image_has_a_picture_beside_the_run(run: Run, photo: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_each_image_has_a_picture_beside_the_run(run: Run, photo: Path, answer: Answer, tmp_path: Path) -> None:
     folder, _ = run
     namesakes = [tmp_path / photo.name, tmp_path / f"{photo.stem}.bmp"]
     for namesake in namesakes:
         Image.open(photo).save(namesake)
-    found = predicted(capsys, folder, photo, namesakes[0]) + predicted(capsys, folder, namesakes[1])
+    found = predicted(answer, folder, photo, namesakes[0]) + predicted(answer, folder, namesakes[1])
     pictures = list(dict.fromkeys(Path(row["picture"]) for row in found))
     assert len(pictures) == 3
     assert sorted(pictures) == sorted((folder / "predictions").iterdir())
@@ -130,7 +125,7 @@ def test_each_image_has_a_picture_beside_the_run(run: Run, photo: Path, capsys: 
         assert picture.name.startswith("own photo-")
         with Image.open(picture) as drawn:
             assert drawn.size[0] > 1000
-    assert {Path(row["picture"]) for row in predicted(capsys, folder, photo)} == {pictures[0]}  # again, its own is replaced
+    assert {Path(row["picture"]) for row in predicted(answer, folder, photo)} == {pictures[0]}  # again, its own is replaced
 
 
 def test_the_map_is_the_class_tokens_row_of_the_last_gate(run: Run, photo: Path) -> None:
@@ -155,16 +150,11 @@ def test_without_a_class_token_the_map_is_the_mean_over_rows(digits: Run, photo:
     assert found.map.max() == 1.0
 
 
-def test_the_table_names_image_and_model_once(run: Run, photo: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    with pytest.raises(SystemExit):
-        main(["predict", str(run[0]), str(photo), "--out", str(tmp_path)])
-    told = capsys.readouterr()
-    assert [sum(line.split("  ")[0] == str(photo) for line in told.out.splitlines()), told.out.count("gmlp"), told.out.count("cat")] == [
-        2,
-        1,
-        2,
-    ]
-    assert f"pictures: {tmp_path}" in told.err
+def test_the_table_names_image_and_model_once(run: Run, photo: Path, answer: Answer, tmp_path: Path) -> None:
+    code, out, err = answer("predict", run[0], photo, "--out", tmp_path)
+    assert code == 0
+    assert [sum(line.split("  ")[0] == str(photo) for line in out.splitlines()), out.count("gmlp"), out.count("cat")] == [2, 1, 2]
+    assert f"pictures: {tmp_path}" in err
 
 
 def test_the_veil_is_as_dense_as_the_map() -> None:
@@ -189,7 +179,7 @@ def test_the_veil_is_as_dense_as_the_map() -> None:
 
 
 def test_the_picture_is_cut_to_the_shape_that_the_model_reads(
-    photo: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    photo: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from bench.report.charts import predictions
 
@@ -203,25 +193,20 @@ def test_the_picture_is_cut_to_the_shape_that_the_model_reads(
     monkeypatch.setattr(predictions, "draw_predictions", draw)
     task = f"{made_task(tmp_path / 'images').removesuffix('+side=8')}+height=4+width=12"
     trained_run(tmp_path / "run", task, models="gmlp", seq="4", recipe=Recipe(epochs=1, batch_size=4))
-    predicted(capsys, tmp_path / "run", photo, "--out", tmp_path / "pictures")
+    predicted(answer, tmp_path / "run", photo, "--out", tmp_path / "pictures")
     assert drawn == [(160, 480, 3)]
 
 
 @pytest.mark.slow
-def test_a_plan_that_keeps_weights_keeps_them_where_it_is_run(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, photo: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    asked = f"--models vit --task {made_task(tmp_path)} --seq 5 --width 16 --depth 1 --metrics accuracy --epochs 1 --seeds 2"
+def test_a_plan_that_keeps_weights_keeps_them_where_it_is_run(answer: Answer, in_tmp: Path, photo: Path) -> None:
+    asked = f"--models vit --task {made_task(in_tmp)} --seq 5 --width 16 --depth 1 --metrics accuracy --epochs 1 --seeds 2"
     for typed in (f"plan {asked} --save-weights --out plan.json", "run --plan plan.json --on inline --out results/run"):
-        with pytest.raises(SystemExit) as ended:
-            main(typed.split())
-        assert not ended.value.code
-    told = capsys.readouterr().err
+        code, _, told = answer(typed)
+        assert code == 0
     assert "weights: results/run/weights; try: bench predict results/run IMAGE" in told
     assert len(files_of(Path("results/run"))) == 2
     assert "weights: results/run/weights, of 2 trainings" in Path("reports/run/report.html").read_text()
-    assert {row["model"] for row in predicted(capsys, "results/run", photo)} == {"vit"}
+    assert {row["model"] for row in predicted(answer, "results/run", photo)} == {"vit"}
 
 
 REFUSED = {
@@ -238,29 +223,27 @@ REFUSED = {
 """What is typed, what is said of it and what to type next."""
 
 
-def refusal(capsys: pytest.CaptureFixture[str], words: Iterable[object]) -> str:
-    with pytest.raises(SystemExit) as ended:
-        main(["predict", *map(str, words)])
-    told = capsys.readouterr()
-    assert (ended.value.code, told.out) == (2, "")
-    assert "Traceback" not in told.err
-    assert len(told.err.splitlines()) == 2
-    return told.err
+def refusal(answer: Answer, *words: object) -> str:
+    code, out, err = answer("predict", *words)
+    assert (code, out) == (2, "")
+    assert "Traceback" not in err
+    assert len(err.splitlines()) == 2
+    return err
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_wrong_is_refused_in_one_line(name: str, run: Run, photo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_wrong_is_refused_in_one_line(name: str, run: Run, photo: Path, answer: Answer) -> None:
     typed, problem, hint = REFUSED[name]
     (run[0] / "empty.png").touch()
-    told = refusal(capsys, [word.replace("RUN", str(run[0])).replace("PHOTO", str(photo)) for word in typed.split()])
+    told = refusal(answer, *[word.replace("RUN", str(run[0])).replace("PHOTO", str(photo)) for word in typed.split()])
     assert problem in told
     assert hint in told
 
 
-def test_a_run_without_weights_or_without_images_is_refused(photo: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_run_without_weights_or_without_images_is_refused(photo: Path, answer: Answer, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     trained_run(folder, "copy+symbols=4+items=40+test_items=10", models="vit", seq="8")
-    assert "trained on copy+symbols=4+items=40+test_items=10, whose items are not images" in refusal(capsys, [folder, photo])
+    assert "trained on copy+symbols=4+items=40+test_items=10, whose items are not images" in refusal(answer, folder, photo)
     for file in files_of(folder):
         file.unlink()
-    assert "hint: train with --save-weights" in refusal(capsys, [folder, photo])
+    assert "hint: train with --save-weights" in refusal(answer, folder, photo)

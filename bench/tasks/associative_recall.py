@@ -57,12 +57,10 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
     keys, values, pairs = choice.options["keys"], choice.options["values"], num_tokens // 4
 
     def draw(generator: np.random.Generator, num_items: int) -> Split:
-        bound_keys = values + draw_distinct(generator, num_items, pairs, below=keys)
-        bound_values = generator.integers(values, size=(num_items, pairs))
         return bind_and_ask(
             np.zeros((num_items, num_tokens), dtype=smallest_id_type(keys + values)),
-            keys=bound_keys[..., None],
-            values=bound_values[..., None],
+            keys=values + draw_distinct(generator, num_items, pairs, below=keys)[..., None],
+            values=generator.integers(values, size=(num_items, pairs, 1)),
             pairs_at=2 * np.arange(pairs),
             asked=generator.permuted(np.tile(np.arange(pairs), (num_items, QUERIES_PER_KEY)), axis=1),
             queries_at=np.arange(2 * pairs, num_tokens),

@@ -21,16 +21,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from bench.tasks import IGNORED, Place, Split, Splits
+from bench.tasks import Place, Split, Splits
 from bench.tasks._info import Sequences, TaskChoice, TaskInfo
 from bench.tasks.readers.generate import (
     ITEMS_OPTIONS,
     draw_distinct,
-    drawn,
     fewest_tokens,
     generate_splits,
     generated_info,
     smallest_id_type,
+    with_answers,
 )
 from bench.tasks.readers.recall import MAX_SYMBOLS, SYMBOLS
 from models.layers.options import Option
@@ -66,8 +66,6 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
         shown = generator.integers(symbols, size=(num_items, half))
         asked = draw_distinct(generator, num_items, half, below=half)
         inputs = np.concatenate((shown, symbols + asked), axis=1).astype(smallest_id_type(symbols + choice.options["positions"]))
-        targets = np.full((num_items, num_tokens), IGNORED, dtype=np.int64)
-        targets[:, half:] = np.take_along_axis(shown, asked, axis=1)
-        return drawn(inputs, targets)
+        return with_answers(inputs, slice(half, None), np.take_along_axis(shown, asked, axis=1))
 
     return generate_splits(choice, num_tokens=num_tokens, draw=draw)

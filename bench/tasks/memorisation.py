@@ -24,17 +24,17 @@ from __future__ import annotations
 import numpy as np
 
 from bench.spec import RequestError
-from bench.tasks import IGNORED, Place, Split, Splits
+from bench.tasks import Place, Split, Splits
 from bench.tasks._info import Sequences, TaskChoice, TaskInfo
 from bench.tasks.readers.generate import (
     ITEMS_OPTIONS,
     Array,
-    drawn,
     fewest_tokens,
     generate_splits,
     generated_info,
     smallest_id_type,
     stream_of,
+    with_answers,
 )
 from bench.tasks.readers.recall import KEY_TOKENS, SYMBOLS, VALUES, num_long_keys, spell_keys
 
@@ -70,10 +70,8 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
 
     def draw(generator: np.random.Generator, num_items: int) -> Split:
         keys = generator.integers(num_keys, size=(num_items, num_tokens // key_tokens))
-        inputs = spell_keys(keys, choice, first_id=0).reshape(num_items, num_tokens)
-        targets = np.full((num_items, num_tokens), IGNORED, dtype=np.int64)
-        targets[:, key_tokens - 1 :: key_tokens] = bound[keys]
-        return drawn(inputs.astype(smallest_id_type(choice.options["symbols"])), targets)
+        inputs = spell_keys(keys, choice, first_id=0).reshape(num_items, num_tokens).astype(smallest_id_type(choice.options["symbols"]))
+        return with_answers(inputs, slice(key_tokens - 1, None, key_tokens), bound[keys])
 
     return generate_splits(choice, num_tokens=num_tokens, draw=draw)
 

@@ -20,16 +20,16 @@ import math
 
 import numpy as np
 
-from bench.tasks import IGNORED, Place, Split, Splits
+from bench.tasks import Place, Split, Splits
 from bench.tasks._info import Sequences, TaskChoice, TaskInfo
 from bench.tasks.readers.generate import (
     ITEMS_OPTIONS,
     draw_distinct,
-    drawn,
     fewest_tokens,
     generate_splits,
     generated_info,
     smallest_id_type,
+    with_answers,
 )
 from bench.tasks.readers.recall import MAX_SYMBOLS, SYMBOLS
 from models.layers.options import Option
@@ -66,8 +66,6 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
         inputs = np.full((num_items, num_tokens), symbols, dtype=smallest_id_type(symbols + 2))
         np.put_along_axis(inputs, places, shown, axis=1)
         inputs[:, -copied:] = symbols + 1
-        targets = np.full((num_items, num_tokens), IGNORED, dtype=np.int64)
-        targets[:, -copied:] = shown
-        return drawn(inputs, targets)
+        return with_answers(inputs, slice(-copied, None), shown)
 
     return generate_splits(choice, num_tokens=num_tokens, draw=draw)

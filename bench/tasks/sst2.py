@@ -14,16 +14,8 @@ from typing import Any
 from bench.spec import RequestError
 from bench.tasks import Place, Splits
 from bench.tasks._info import Sequences, TaskChoice, TaskInfo
-from bench.tasks.readers.hub import HubSplit, PublishedTexts, require_files
-from bench.tasks.readers.text import (
-    Texts,
-    TextSplits,
-    info_with_tokens,
-    read_lines,
-    require_tokenizer,
-    to_splits,
-    whole,
-)
+from bench.tasks.readers.hub import HubSplit, PublishedTexts, read_published
+from bench.tasks.readers.text import Texts, TextSplits, info_with_tokens, read_lines, to_splits
 from bench.tasks.readers.tokenise import BYTE_VOCAB_SIZE, LABELLED_OPTIONS
 
 OPTIONS = LABELLED_OPTIONS
@@ -60,11 +52,7 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
 
 
 def _read(choice: TaskChoice, place: Place) -> TextSplits:
-    require_tokenizer(choice)
-    folder = place.folder("sst2") / "sst2"
-    require_files(PUBLISHED, folder, place)
-    train, validation, test = (read_phrases(folder / name) for name in PUBLISHED.files)
-    return whole(INFO, TextSplits(train=train, validation=validation, test=test), folder)
+    return read_published(PUBLISHED, choice, place, "sst2")
 
 
 def read_phrases(path: Path) -> Texts:

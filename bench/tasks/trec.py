@@ -13,8 +13,8 @@ from typing import Any
 from bench.spec import RequestError
 from bench.tasks import Place, Splits
 from bench.tasks._info import Sequences, TaskChoice, TaskInfo
-from bench.tasks.readers.hub import CONVERTED, HubSplit, PublishedTexts, require_files
-from bench.tasks.readers.text import Texts, TextSplits, info_with_tokens, require_tokenizer, to_splits, whole
+from bench.tasks.readers.hub import CONVERTED, HubSplit, PublishedTexts, read_published
+from bench.tasks.readers.text import Texts, TextSplits, info_with_tokens, to_splits
 from bench.tasks.readers.tokenise import BYTE_VOCAB_SIZE, LABELLED_OPTIONS
 
 OPTIONS = LABELLED_OPTIONS
@@ -49,16 +49,7 @@ def load(choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits:
 
 
 def _read(choice: TaskChoice, place: Place) -> TextSplits:
-    require_tokenizer(choice)
-    found = folder(place)
-    require_files(PUBLISHED, found, place)
-    return whole(INFO, TextSplits(train=read_questions(found / TRAIN_FILE), test=read_questions(found / TEST_FILE)), found)
-
-
-def folder(place: Place) -> Path:
-    """Return the first existing folder of `FOLDERS`, or the default."""
-    root = place.folder("trec")
-    return next((root / name for name in FOLDERS if (root / name).is_dir()), root / FOLDERS[0])
+    return read_published(PUBLISHED, choice, place, *FOLDERS)
 
 
 def read_questions(path: Path) -> Texts:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas
 
 from bench.analysis.claims import Evidence
+from bench.analysis.growth import Growth, growth_of
 from tests.timed import timings_of_rounds
 
 LENGTHS = (17, 33, 65, 129, 257, 513, 1025, 2049, 4097)
@@ -76,6 +77,12 @@ def evidence(*made: Made, rounds: int = ROUNDS, noise: float = NOISE, seed: int 
         },
     }
     return Evidence(**{**values, **fields})
+
+
+def grown(*made: Made) -> list[Growth]:
+    """What grows with n in made runs."""
+    found = evidence(*made)
+    return growth_of(found.shaped, found.timings)
 
 
 def scores(share: float, *, seeds: int = 5, items: int = 2000, seed: int = 0) -> np.ndarray[Any, Any]:

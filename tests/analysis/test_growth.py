@@ -12,16 +12,14 @@ from bench.analysis.growth import (
     FLOPS,
     LATENCY,
     WEIGHTS,
-    Growth,
     Samples,
-    growth_of,
     local_exponents,
     quadratic_home,
 )
 from bench.spec import Cell, ModelSpec, Plan, PlannedCell, Sizing, Workload
 from models.layers.cost import N, Term, constant
 from models.layers.shape import Shape
-from tests.analysis.made_runs import Made, evidence, linear, quadratic
+from tests.analysis.made_runs import Made, grown, linear, quadratic
 from tests.analysis.planted import LENGTHS, Array, noisy, samples_of_rounds
 
 SLOW = np.array([[1.0], [1.5], [0.7], [2.0], [0.9], [1.2]])
@@ -79,11 +77,6 @@ def test_short_grids_are_refused_but_the_smallest_that_is_not(lengths: tuple[int
     found = local_exponents(timed(power(1.0, lengths), lengths, rounds=rounds))
     assert said in found.refused
     assert [e.exponent.num for e in found.exponents] == ([] if said else [6, 6, 6])
-
-
-def grown(*made: Made) -> list[Growth]:
-    found = evidence(*made)
-    return growth_of(found.shaped, found.timings)
 
 
 def test_times_and_counts_are_followed_each_by_its_rule() -> None:

@@ -16,9 +16,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from bench.tasks import Split
 from bench.tasks.readers.tokenise import PADDING
 
 FEW = "+items=300+test_items=100"
@@ -201,6 +203,15 @@ MADE: dict[str, Maker] = {
 def made_for(task: str, folder: Path, patch: pytest.MonkeyPatch) -> Made:
     assert task in MADE, f"task {task} has no made data: add one to made_data.py"
     return MADE[task](folder, patch)
+
+
+def token_split(num_items: int, num_tokens: int, *, vocab_size: int, shortest: int = 1) -> Split:
+    """Texts of `shortest` to `num_tokens` random ids, int16, padded."""
+    generator = torch.Generator().manual_seed(1)
+    lengths = torch.randint(shortest, num_tokens + 1, (num_items,), generator=generator)
+    ids = torch.randint(1, vocab_size, (num_items, num_tokens), generator=generator, dtype=torch.int16)
+    ids[torch.arange(num_tokens) >= lengths[:, None]] = 0
+    return Split(inputs=ids, targets=torch.zeros(num_items, dtype=torch.int64), lengths=lengths)
 
 
 def text_of_bytes(ids: NDArray[Any]) -> str:

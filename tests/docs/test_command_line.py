@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from bench import cli
 from bench.cli import UsageError
 from bench.commands.options import flags_of_command, objects_of
 from bench.commands.plan import plan_to_run
 from bench.planning.fields import texts_of
 from bench.planning.request import checked
 from bench.spec import RequestError
+from tests.answered import Answer
 from tests.docs.command_line import commands, page
 from tests.docs.fill import ROOT
 
@@ -93,11 +93,10 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "study.toml"
 
 
-def test_the_study_written_by_hand_runs(study: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(["run", "--config", study, "--dry-run", "--json"])
-    plan = json.loads(capsys.readouterr().out)["plan"]
-    assert stopped.value.code == 0
+def test_the_study_written_by_hand_runs(study: str, answer: Answer) -> None:
+    code, out, _ = answer("run --dry-run --json --config", study)
+    assert code == 0
+    plan = json.loads(out)["plan"]
     assert {planned["sizing"]["budget"] for planned in plan["cells"]} == {300_000, 1_000_000}
     assert (plan["settings"]["seeds"], plan["recipe"]["epochs"], plan["recipe"]["augment"]) == (5, 20, ["crop"])
 

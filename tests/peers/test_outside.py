@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from bench.cli import main
 from bench.flop_counter import HAS_FVCORE, CountError
 from bench.measure.model import build_model, config_of, cost_of, num_data_tokens_of, uses_attention
 from bench.measure.step import synthetic_batch
@@ -26,6 +25,7 @@ from bench.serialize import from_json, to_json
 from bench.spec import Cell, ModelSpec, Plan, Recipe, RequestError, Workload
 from bench.training.data import load_training_data
 from models.layers.patches import cut_patches
+from tests.answered import Answer
 from tests.made_jobs import small_job
 from tests.planning.plans import plan_of
 from tests.trained_run import trained_run
@@ -321,10 +321,9 @@ def test_folded_patches_are_the_image_that_the_model_reads() -> None:
         assert not torch.allclose(model(cut_patches(images, 8).flip(1)), model.model(images), atol=1e-3)
 
 
-def test_describe_takes_a_published_model_at_its_own_length(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["describe", "torchvision:vit_b_16", "--json"])
-    assert ended.value.code == 0
-    found = json.loads(capsys.readouterr().out)
+def test_describe_takes_a_published_model_at_its_own_length(answer: Answer) -> None:
+    code, out, _ = answer("describe torchvision:vit_b_16 --json")
+    assert code == 0
+    found = json.loads(out)
     assert (found["seq_len"], found["width"], found["flops"]) == (197, 768, 2 * 17_563_828_224)
     assert [(term["name"], term["flops"]) for term in found["terms"]] == [("counted as a whole", found["flops"])]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from bench import catalog, cli
+from bench import catalog
 from bench.contracts.package import check_question
 from bench.peers.names import LIBRARIES
 from bench.planning.ablation import ablation_of, plan_ablation
@@ -26,6 +26,7 @@ from bench.report.last_runs import cost_of, listing
 from bench.running.writer import start_run
 from bench.serialize import to_json
 from bench.spec import Plan, RequestError
+from tests.answered import Answer
 from tests.requested import parse_request
 
 NAMES = catalog.names("ablations")
@@ -152,13 +153,6 @@ def test_a_question_asked_of_a_gpu_has_its_time_limit() -> None:
     assert (plan_of("scale", CPU).settings.limit_s, plan_of("scale", CUDA).settings.limit_s) == (60, 180)
 
 
-def ablate(typed: str) -> int:
-    """The exit code."""
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["ablate", *typed.split()])
-    return int(ended.value.code or 0)
-
-
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
@@ -170,38 +164,37 @@ def ablate(typed: str) -> int:
         ("--all --out x", "--all answers every question, so --out cannot be added"),
     ],
 )
-def test_a_wrong_question_is_one_line(typed: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ablate(typed) == 2
-    out, err = capsys.readouterr()
+def test_a_wrong_question_is_one_line(typed: str, message: str, answer: Answer) -> None:
+    code, out, err = answer(f"ablate {typed}")
+    assert code == 2
     assert message in " ".join(err.split())
     assert [line.partition(":")[0] for line in err.splitlines()] == ["error", "hint"]
     assert not out
 
 
-def test_all_plans_are_shown_or_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_all_plans_are_shown_or_one_document(in_tmp: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
     monkeypatch.setattr("bench.planning.ablation.plan_ablation", lambda name, *_: plan_of(name, QUICK))
-    assert ablate("--all --dry-run --quick --device cpu") == 0
-    assert [line.partition(": ")[2] for line in capsys.readouterr().err.splitlines() if f" of {len(NAMES)}: " in line] == list(NAMES)
-    assert ablate("--all --dry-run --quick --json --device cpu") == 0
-    found = json.loads(capsys.readouterr().out)
+    code, _, err = answer("ablate --all --dry-run --quick --device cpu")
+    assert code == 0
+    assert [line.partition(": ")[2] for line in err.splitlines() if f" of {len(NAMES)}: " in line] == list(NAMES)
+    code, out, _ = answer("ablate --all --dry-run --quick --json --device cpu")
+    assert code == 0
+    found = json.loads(out)
     assert [entry["plan"]["name"] for entry in found] == list(NAMES)
     assert all(entry["estimated_s"] > 0 for entry in found)
-    assert not list(tmp_path.iterdir())
+    assert not list(in_tmp.iterdir())
 
 
-def test_what_cannot_be_run_here_is_named_and_the_others_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("in_tmp")
+def test_what_cannot_be_run_here_is_named_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
     def planned(name: str, *_: object) -> Plan:
         if name == "text":
             raise RequestError("task trec needs a folder with data sets", "add --data-root DIR")
         return plan_of(name, QUICK)
 
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("bench.planning.ablation.plan_ablation", planned)
-    assert ablate("--all --dry-run --quick --json --device cpu") == 1
-    out, err = capsys.readouterr()
+    code, out, err = answer("ablate --all --dry-run --quick --json --device cpu")
+    assert code == 1
     assert "error: text: task trec needs a folder with data sets" in err
     assert [entry["plan"]["name"] for entry in json.loads(out)] == [name for name in NAMES if name != "text"]
 
@@ -225,12 +218,6 @@ def test_the_listing_is_light(tmp_path: Path) -> None:
     assert {entry["last"] for entry in found} == {None}
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In an empty folder."""
-    monkeypatch.chdir(tmp_path)
-
-
 def store(name: str, created: str, **changes: Any) -> None:
     """A run of the question `scale`, without records."""
     start_run(Path("results") / name, dataclasses.replace(plan_of("scale", CPU), created=created, **changes), {})
@@ -247,7 +234,7 @@ def last() -> str | None:
     return found
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_tmp")
 def test_the_listing_prefers_a_run_of_all_parts_to_a_first_look_and_to_a_part() -> None:
     assert {entry["last"] for entry in listing()} == {None}
     start_run(Path("results/quick"), plan_of("scale", QUICK), {})
@@ -257,7 +244,7 @@ def test_the_listing_prefers_a_run_of_all_parts_to_a_first_look_and_to_a_part() 
     assert last() == "results/whole"
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_tmp")
 def test_the_listing_counts_what_the_last_report_decided() -> None:
     store("first", "02")
     store("second", "03")
@@ -270,7 +257,7 @@ def test_the_listing_counts_what_the_last_report_decided() -> None:
     assert last() == "results/third"
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("in_tmp")
 def test_parts_that_one_report_answers_together_count_as_all_parts() -> None:
     store("whole", "2026", command="bench ablate scale")
     for name in ("one", "two"):

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 import bench
-from bench.cli import main
 from bench.measure.memory_tracker import Ledger, Watch, counts_of_step, predicted_counts
 from bench.measure.step import build_step
 from bench.planning.fit import LargestSizes, largest_fitting, largest_sizes, peak_bytes
 from bench.planning.values import MAX_SIZE, memory
 from bench.serialize import from_json, to_json
 from bench.spec import Cell, Plan, RequestError
+from tests.answered import Answer
 from tests.planning.plans import plan_of
 
 MIB = 2**20
@@ -164,12 +164,12 @@ def test_another_persons_model_is_predicted_too() -> None:
 # the command and the function
 
 
-def test_the_plan_shows_what_fits(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plan_shows_what_fits(answer: Answer) -> None:
     printed = []
     for memory_flag in ("", "--memory 2MiB"):
-        with pytest.raises(SystemExit, match="0"):
-            main(f"plan --models gmlp,vit --seq 17 --width 16 --depth 1 --metrics params --json {memory_flag}".split())
-        printed.append(json.loads(capsys.readouterr().out))
+        code, out, _ = answer(f"plan --models gmlp,vit --seq 17 --width 16 --depth 1 --metrics params --json {memory_flag}")
+        assert code == 0
+        printed.append(json.loads(out))
     without, data = printed
     assert "largest" not in without
     assert data["memory_bytes"] == 2 * MIB

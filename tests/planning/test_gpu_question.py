@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from bench import cli
 from bench.measure import environment
 from bench.planning.ablation import ablation_of, plan_ablation
 from bench.planning.jobs import estimated_part_seconds
 from bench.planning.request import Request
 from bench.spec import Plan
+from tests.answered import Answer
 
 PARTS = [grid.name for grid in ablation_of("gpu").cuda]
 REHEARSED = [grid.name for grid in ablation_of("gpu").quick]
@@ -61,20 +61,17 @@ def test_the_rehearsal_is_short() -> None:
     assert max(p.cell.model.shape.seq_len for p in plan.cells) <= 197
 
 
-def test_a_dry_run_under_a_gpu_says_what_fits_and_starts_nothing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_dry_run_under_a_gpu_says_what_fits_and_starts_nothing(monkeypatch: pytest.MonkeyPatch, in_tmp: Path, answer: Answer) -> None:
     facts = environment.gpu_facts()
     monkeypatch.setattr(environment, "gpu_facts", lambda: {**facts, "gpu": "planted", "gpu_memory_bytes": 80 * 2**30})
     monkeypatch.setattr(environment, "_torch_has_cuda", lambda: True)
     monkeypatch.setenv("COLUMNS", "150")
-    with pytest.raises(SystemExit, match="0"):
-        cli.main("ablate gpu --part headline --part trace --minutes 1.5 --dry-run".split())
-    _, first, last, *_ = capsys.readouterr().out.splitlines()
+    code, out, _ = answer("ablate gpu --part headline --part trace --minutes 1.5 --dry-run")
+    assert code == 0
+    _, first, last, *_ = out.splitlines()
     assert (first.split()[0], "%" in first) == ("headline", True)
     assert (last.split()[0], " no " in last) == ("trace", True)
-    assert list(tmp_path.iterdir()) == []
+    assert list(in_tmp.iterdir()) == []
 
 
 ROOT = Path(__file__).parents[2]

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bench
-from bench import cli
 from bench.planning.fields import flags_of, read, texts_of
 from bench.planning.request import Request
 from bench.planning.request_file import texts_in, write_request
 from bench.spec import RequestError
+from tests.answered import Answer
 from tests.planning.test_recipe import EVERY_KEY
 from tests.specimens import ROOT
 
@@ -168,15 +168,13 @@ WRONG: dict[str, tuple[bytes, str, str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_file_gets_one_line_that_names_it(name: str, mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_file_gets_one_line_that_names_it(name: str, mine: Path, answer: Answer) -> None:
     content, message, hint = WRONG[name]
     mine.write_bytes(content)
     for command in ("plan", "run"):
-        with pytest.raises(SystemExit) as stopped:
-            cli.main([command, "--config", str(mine)])
-        told = capsys.readouterr()
-        assert (stopped.value.code, told.out) == (2, "")
-        error, hinted = told.err.splitlines()
+        code, out, err = answer(f"{command} --config", mine)
+        assert (code, out) == (2, "")
+        error, hinted = err.splitlines()
         assert error.startswith(f"error: {message}")
         assert hint in hinted
 
@@ -198,12 +196,11 @@ def test_any_text_is_a_request_or_refused(content: str) -> None:
         assert str(path) in wrong.message  # noqa: PT017
 
 
-def planned(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+def planned(answer: Answer, *words: str) -> dict[str, Any]:
     """The plan of `bench run` or `bench plan`, without when it was made."""
-    with pytest.raises(SystemExit) as stopped:
-        cli.main([*words, "--json"])
-    assert stopped.value.code == 0
-    plan: dict[str, Any] = json.loads(capsys.readouterr().out)["plan"]
+    code, out, _ = answer(*words, "--json")
+    assert code == 0
+    plan: dict[str, Any] = json.loads(out)["plan"]
     return {name: value for name, value in plan.items() if name != "created"}
 
 
@@ -221,11 +218,11 @@ TRAINED = (
 )
 
 
-def test_a_file_gives_the_plan_of_its_flags_and_its_command_needs_no_file(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = planned(capsys, "plan", *SMALL, *TRAINED, "--out", str(mine))
-    found = planned(capsys, "run", "--config", str(mine), "--dry-run")
+def test_a_file_gives_the_plan_of_its_flags_and_its_command_needs_no_file(mine: Path, answer: Answer) -> None:
+    asked = planned(answer, "plan", *SMALL, *TRAINED, "--out", str(mine))
+    found = planned(answer, "run", "--config", str(mine), "--dry-run")
     mine.unlink()
-    again = planned(capsys, *shlex.split(found["command"])[1:-1])
+    again = planned(answer, *shlex.split(found["command"])[1:-1])
     del again["command"], asked["command"]
     assert found.pop("command").startswith(f"bench run {shlex.join(SMALL[:4])} ")
     assert again == found == asked
@@ -260,15 +257,11 @@ def test_typed_epochs_win_over_those_of_the_files_recipe(more: str, mine: Path) 
         ("plan --models vit --seq 17 --out mine.toml", "mine.toml exists and holds something else", "choose another --out"),
     ],
 )
-def test_a_file_is_not_mistaken_for_a_plan_nor_overwritten(
-    words: str, message: str, hint: str, mine: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_is_not_mistaken_for_a_plan_nor_overwritten(words: str, message: str, hint: str, mine: Path, answer: Answer) -> None:
     content = 'models = "gmlp"  # not lost\nseq = 17'
     mine.write_text(content)
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(words.split())
-    error = capsys.readouterr().err
-    assert (stopped.value.code, message in error, hint in error) == (2, True, True)
+    code, _, error = answer(words)
+    assert (code, message in error, hint in error) == (2, True, True)
     assert mine.read_text() == content
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas
 import pytest
 
-from bench import cli
 from bench.analysis.study import Study
 from bench.analysis.trust import Concern
 from bench.catalog import names
@@ -28,7 +27,6 @@ from models.layers.shape import Shape
 METRICS = ("params", "flops", "latency", "memory", "energy", "accuracy")
 FAMILY_OPTIONS = {"gmlp+pool=mean+spatial_heads=4": ("gmlp", (("pool", "mean"), ("spatial_heads", 4)))}
 MakeData = Callable[..., Study]
-Answer = Callable[..., tuple[int, str, str]]
 
 
 def planned_cell(model: str, seq_len: int, budget: int | None, work: Mapping[str, Any]) -> PlannedCell:
@@ -50,6 +48,11 @@ def planned_cell(model: str, seq_len: int, budget: int | None, work: Mapping[str
         terms=cost.terms,
     )
     return PlannedCell(cell=Cell(model=spec, workload=Workload(attention=attention, **work)), sizing=sizing)
+
+
+def plan_of(*cells: PlannedCell) -> Plan:
+    """A plan of trainings."""
+    return Plan(name="x", command="", created="", metrics=("accuracy",), cells=cells)
 
 
 def measured_row(planned: PlannedCell, place: int, metrics: Sequence[str]) -> dict[str, Any]:
@@ -154,6 +157,11 @@ def page_text(study: Study) -> str:
         return to_markdown(build_document(study))
 
 
+def lines_with(text: str, *words: str) -> list[str]:
+    """Rows of tables that hold all the words."""
+    return [line for line in text.splitlines() if line.startswith("|") and all(word in line for word in words)]
+
+
 def section(text: str, title: str) -> str:
     return text.split(f"## {title}\n")[1].split("\n## ")[0]
 
@@ -188,16 +196,10 @@ def _luminance(color: str) -> float:
 
 
 @pytest.fixture
-def answer(capsys: pytest.CaptureFixture[str]) -> Answer:
-    """Exit status, output and errors of a command."""
-
-    def run(*arguments: Any) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            cli.main([str(argument) for argument in arguments])
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, *capsys.readouterr()
-
-    return run
+def styled() -> Iterator[None]:
+    """Figures are drawn in the style of a report."""
+    with figure_style():
+        yield
 
 
 @pytest.fixture

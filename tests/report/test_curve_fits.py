@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from bench.report.charts.style import figure_style
 from bench.report.document import Block, FigureBlock
 from bench.report.sections import curve_fits
 from bench.report.sections.curve_fits import fits_blocks
 from bench.spec import Outcome, Plan, PlannedCell, Record
 from bench.training.curve_fits import MAX_POINTS, Fit, decode_fit, encode_fit
 from tests.made_jobs import training_record
-from tests.report.conftest import MakeData, page_text, planned_cell
+from tests.report.conftest import MakeData, page_text, plan_of, planned_cell
 
+pytestmark = pytest.mark.usefixtures("styled")
 POINTS = Fit(
     observed_x=(0.5, 2.5),
     observed_y=(1.25, -0.75),
@@ -31,18 +31,8 @@ POINTS = Fit(
 )
 
 
-@pytest.fixture(autouse=True)
-def styled() -> Iterator[None]:
-    with figure_style():
-        yield
-
-
 def cell_of(model: str, seq_len: int = 6) -> PlannedCell:
     return planned_cell(model, seq_len, None, {"task": "curve_fitting"})
-
-
-def plan_of(*cells: PlannedCell) -> Plan:
-    return Plan(name="x", command="", created="", metrics=("accuracy",), cells=cells)
 
 
 def record_of(planned: PlannedCell, plan: Plan, fit: Fit | None, repeat: int = 0) -> Record:

@@ -20,8 +20,8 @@ from bench.planning.jobs import jobs
 from bench.reading.store import RECORDS
 from bench.running.writer import line_of, start_run
 from bench.spec import MUST_AGREE, Job, Outcome, Plan, Recipe, Settings
+from tests.answered import Answer
 from tests.fake_executor import measured, recorded
-from tests.report.conftest import Answer
 from tests.requested import parse_request
 
 ENVIRONMENT: dict[str, Any] = {**dict.fromkeys(MUST_AGREE, "same"), "code_version": "same", "num_cores": 2}

@@ -26,7 +26,7 @@ from bench.report.sections.answer import answer_sentences
 from bench.report.write import write_report
 from bench.spec import MEASURED, Cell, Outcome, Part, PlannedArm
 from tests.made_jobs import training_record
-from tests.report.conftest import MakeData, page_text, scores_of, section
+from tests.report.conftest import MakeData, lines_with, page_text, scores_of, section
 
 TRAINED, BARE = "on digits", "without effects"
 MODELS = ("gmlp", "vit", "transformer")
@@ -92,10 +92,6 @@ def verdicts_json(folder: Path) -> dict[str, Any]:
     effects: dict[str, Any] = json.loads((folder / "effects.json").read_text())
     assert effects["run"] == found["run"]
     return {**found, "effects": effects["effects"]}
-
-
-def lines_with(text: str, *words: str) -> list[str]:
-    return [line for line in text.splitlines() if line.startswith("|") and all(word in line for word in words)]
 
 
 def test_the_question_and_its_answer_come_first(text: str) -> None:

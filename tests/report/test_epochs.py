@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
 
-from bench.report.charts.style import GREY, figure_style, slug
+from bench.report.charts.style import GREY, slug
 from bench.report.document import Block, FigureBlock, Paragraph
 from bench.report.sections import epochs
 from bench.report.sections.epochs import epochs_blocks
-from bench.spec import Outcome, Plan
+from bench.spec import Outcome
 from tests.made_jobs import training_record
-from tests.report.conftest import MakeData, page_text, planned_cell
+from tests.report.conftest import MakeData, page_text, plan_of, planned_cell
 
+pytestmark = pytest.mark.usefixtures("styled")
 FIRST = {"loss": (2.0, 1.0, 0.5), "validation_loss": (1.5, 0.75, 0.6), "train_accuracy": (0.2, 0.6, 0.9), "validation": (0.4, 0.7, 0.8)}
 SECOND = {"loss": (3.0, 2.0, 0.25), "validation_loss": (2.5, 1.25, 0.8), "train_accuracy": (0.4, 0.7, 1.0), "validation": (0.5, 0.8, 0.7)}
 
 
-@pytest.fixture(autouse=True)
-def styled() -> Iterator[None]:
-    with figure_style():
-        yield
-
-
 def blocks_of(*seeds: Mapping[str, Sequence[float]], models: Sequence[str] = ("gmlp",)) -> tuple[Block, ...]:
     cells = tuple(planned_cell(model, 17, None, {"task": "digits"}) for model in models)
-    plan = Plan(name="x", command="", created="", metrics=("accuracy",), cells=cells)
+    plan = plan_of(*cells)
     outcomes = [Outcome(status="measured", samples={name: tuple(series) for name, series in seed.items()}) for seed in seeds]
     records = [training_record(plan, cell.cell, outcome, repeat) for cell in cells for repeat, outcome in enumerate(outcomes)]
     return epochs_blocks(records, plan)

@@ -22,8 +22,8 @@ from bench.reading.table import item_scores_of
 from bench.report.sections.answer import answer_sentences
 from bench.running.writer import line_of, start_run
 from bench.spec import Job, Outcome, Part, Plan, PlannedArm, Recipe, RequestError, Settings
+from tests.answered import Answer
 from tests.fake_executor import measured, stored_run
-from tests.report.conftest import Answer
 from tests.requested import parse_request
 
 pytestmark = pytest.mark.usefixtures("undrawn")

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from bench.analysis.growth import Growth, growth_of, measured_pairs
+from bench.analysis.growth import measured_pairs
 from bench.report.sections.growth import (
     exponent_table,
     measured_crossing_table,
     polynomial_table,
     refused_exponents,
 )
-from tests.analysis.made_runs import Made, evidence, linear, quadratic
+from tests.analysis.made_runs import Made, evidence, grown, linear, quadratic
 from tests.report.conftest import as_dicts
-
-
-def grown(*made: Made) -> list[Growth]:
-    found = evidence(*made)
-    return growth_of(found.shaped, found.timings)
 
 
 def test_a_polynomial_has_its_terms_and_its_share() -> None:

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from bench.report.charts.image_tokens import ACROSS, MAX_DOWN
-from bench.report.charts.style import figure_style
 from bench.report.document import FigureBlock
 from bench.report.sections.image_tokens import MAX_FIGURES, image_blocks
-from bench.spec import Outcome, Plan
+from bench.spec import Outcome
 from bench.training.pictures import Picture, encode_picture
 from tests.made_jobs import training_record
-from tests.report.conftest import MakeData, page_text, planned_cell
+from tests.report.conftest import MakeData, page_text, plan_of, planned_cell
 
+pytestmark = pytest.mark.usefixtures("styled")
 RANDOM = np.random.default_rng(0)
-
-
-@pytest.fixture(autouse=True)
-def styled() -> Iterator[None]:
-    with figure_style():
-        yield
 
 
 def made(grid: int, channels: int = 1) -> Picture:
@@ -39,7 +32,7 @@ def blocks_of(*pictures: tuple[int, Picture | None], models: tuple[str, ...] = (
     """By number of tokens."""
     by_length = dict(pictures)
     cells = tuple(planned_cell(model, n, None, {"task": "digits"}) for model in models for n in by_length)
-    plan = Plan(name="x", command="", created="", metrics=("accuracy",), cells=cells)
+    plan = plan_of(*cells)
     records = [training_record(plan, cell.cell, outcome_of(by_length[cell.cell.model.shape.seq_len])) for cell in cells]
     return [block for block in image_blocks(records, plan) if isinstance(block, FigureBlock)]
 

@@ -23,7 +23,7 @@ from bench.report.sections.answer import answer_sentences
 from bench.report.sections.peers import peer_blocks, peer_json
 from bench.report.sections.verdicts import claim_lines
 from bench.spec import Part, PlannedArm, PlannedCell
-from tests.report.conftest import MakeData
+from tests.report.conftest import MakeData, lines_with
 from tests.timed import timings_of_rounds
 
 ENGINE, EAGER = CPU_ENGINES["infer"], "eager"
@@ -109,10 +109,6 @@ def section(study: Study) -> str:
 def peers_json(study: Study) -> dict[str, Any]:
     standing: dict[str, Any] = peer_json(study)["standing"]
     return standing
-
-
-def lines_with(text: str, *words: str) -> list[str]:
-    return [line for line in text.splitlines() if line.startswith("|") and all(word in line for word in words)]
 
 
 def test_predictions_about_each_peer_have_verdicts(study: Study) -> None:

@@ -11,15 +11,11 @@ from typing import Any
 
 import pytest
 
+from tests.answered import Answer
 from tests.planted_runs import HOSTS, planned, stored
-from tests.report.conftest import Answer
 
+pytestmark = pytest.mark.usefixtures("in_tmp")
 PLAN = planned(seq="17,65")
-
-
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def run_on(kind: str, *, name: str = "", slower: float = 1.5, **facts: Any) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import cli
+from tests.answered import Answer
 
 PROJECT = Path(__file__).parents[2]
 RUN = PROJECT / "results" / "2026-11-20_cpu_copy"
@@ -48,43 +48,40 @@ def test_a_report_is_built_where_there_is_no_torch(tmp_path: Path) -> None:
     assert {verdict["answer"] for verdict in verdicts} <= {"supported", "refuted", "undecided"}
 
 
-def test_a_report_elsewhere_leaves_the_run_as_it_is(tmp_path: Path) -> None:
+def test_a_report_elsewhere_leaves_the_run_as_it_is(tmp_path: Path, answer: Answer) -> None:
     before = {path.name: path.read_bytes() for path in RUN.iterdir()}
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["report", str(RUN), "--out", str(tmp_path / "mine")])
-    assert ended.value.code == 0
+    assert answer("report", RUN, "--out", tmp_path / "mine")[0] == 0
     assert {path.suffix for path in (tmp_path / "mine" / "figures").iterdir()} == {".svg"}
     assert {path.name: path.read_bytes() for path in RUN.iterdir()} == before
     assert {"report.html", "table.csv", "table.parquet"} <= {path.name for path in (tmp_path / "mine").iterdir()}
 
 
-def wrong(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(arguments)
-    assert ended.value.code == 2
-    return " ".join(capsys.readouterr().err.split())
+def wrong(answered: tuple[int, str, str]) -> str:
+    code, _, err = answered
+    assert code == 2
+    return " ".join(err.split())
 
 
-def test_runs_that_disagree_are_refused_by_the_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    message = wrong(["report", str(RUN), str(OTHER), "--out", str(tmp_path / "both")], capsys)
+def test_runs_that_disagree_are_refused_by_the_key(tmp_path: Path, answer: Answer) -> None:
+    message = wrong(answer("report", RUN, OTHER, "--out", tmp_path / "both"))
     assert "differ in training_versions" in message
     assert not (tmp_path / "both").exists()
 
 
-def test_files_of_others_are_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_of_others_are_not_replaced(tmp_path: Path, answer: Answer) -> None:
     notes = tmp_path / "notes.md"
     notes.write_text("mine")
-    assert "holds no report" in wrong(["report", str(RUN), "--out", str(tmp_path)], capsys)
-    assert "is no plan" in wrong(["plan", "--models", "vit", "--seq", "17", "--out", str(notes)], capsys)
+    assert "holds no report" in wrong(answer("report", RUN, "--out", tmp_path))
+    assert "is no plan" in wrong(answer("plan --models vit --seq 17 --out", notes))
     assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_a_report_of_two_runs_needs_a_name(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "add --out reports/NAME" in wrong(["report", *map(str, PARTS)], capsys)
-    assert "add --out reports/NAME" in wrong(["compare", *map(str, PARTS)], capsys)
+def test_a_report_of_two_runs_needs_a_name(answer: Answer) -> None:
+    assert "add --out reports/NAME" in wrong(answer("report", *PARTS))
+    assert "add --out reports/NAME" in wrong(answer("compare", *PARTS))
 
 
-def test_runs_of_unlike_questions_are_not_one_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    message = wrong(["report", str(PARTS[0]), str(UNLIKE), "--out", str(tmp_path / "both")], capsys)
+def test_runs_of_unlike_questions_are_not_one_report(tmp_path: Path, answer: Answer) -> None:
+    message = wrong(answer("report", PARTS[0], UNLIKE, "--out", tmp_path / "both"))
     assert f"{PARTS[0]} and {UNLIKE} answer different questions" in message
     assert not (tmp_path / "both").exists()

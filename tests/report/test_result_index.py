@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from bench import cli
 from bench.analysis.study import Study, study
 from bench.reading.store import NOTES, StoredRun, is_stored, note_of, read_plan
 from bench.report.result_index import COMPLETE, PAGE, QUICK, UNFINISHED, UNREADABLE, Entry, entries_of, index_text, write_index
 from bench.report.sections.answer import MAX_SENTENCES, answer_sentences, question_of
 from bench.running.writer import start_run
 from bench.spec import PLAN, RequestError
+from tests.answered import Answer
 
 RESULTS = Path(__file__).parents[2] / "results"
 FIRST, SECOND = "2026-11-20_cpu_copy", "2026-11-20_cpu_digits"
@@ -76,11 +76,10 @@ def test_the_page_has_a_row_of_every_run_and_those_of_a_few_are_what_the_command
     assert set(written) <= set(lines)
 
 
-def test_a_run_is_shown_with_its_facts(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["index", str(results)])
-    assert ended.value.code == 0
-    assert str(results / PAGE) in capsys.readouterr().err
+def test_a_run_is_shown_with_its_facts(results: Path, answer: Answer) -> None:
+    code, _, err = answer("index", results)
+    assert code == 0
+    assert str(results / PAGE) in err
     assert [(entry.name, entry.date) for entry in entries(results)] == [(name, "2026-11-20") for name in (FIRST, SECOND)]
     assert (results / PAGE).read_text() == index_text(results)
 

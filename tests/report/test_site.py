@@ -13,7 +13,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from bench import cli
 from bench.analysis.study import Study
 from bench.reading.store import RECORDS
 from bench.report import manual
@@ -24,6 +23,7 @@ from bench.report.manual import INDEX
 from bench.report.result_index import Entry, entries_of
 from bench.report.site import EXPLORER, MARK, SEARCH, SEARCH_INDEX, STYLE, write_site
 from bench.spec import Plan, RequestError
+from tests.answered import Answer
 from tests.planted_runs import planned, stored
 from tests.planted_site import METRICS, NEW, OLD, OTHER, build, dead_links, plant, plant_pages
 
@@ -253,13 +253,12 @@ def test_a_site_interrupted_while_it_is_replaced_can_be_written_again(tmp_path: 
 
 @pytest.mark.usefixtures("known")
 def test_without_docs_there_are_runs_and_explorer_alone(
-    repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    repository: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(manual, "REPOSITORY", tmp_path)
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["site", str(repository / "results"), "--out", str(tmp_path / "site")])
-    assert ended.value.code == 0
-    first, last = capsys.readouterr().err.splitlines()
+    code, _, err = answer("site", repository / "results", "--out", tmp_path / "site")
+    assert code == 0
+    first, last = err.splitlines()
     assert "no manual and no reports" in first
     assert last.startswith(f"site: {tmp_path / 'site' / INDEX}")
     assert {path.name for path in (tmp_path / "site").iterdir()} == {INDEX, EXPLORER, STYLE, SEARCH, SEARCH_INDEX}

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from bench.reading import drawn as drawing
 from bench.reading.drawn import MAX_MIXINGS, drawn_mixings, mixings_of, without_undrawn
 from bench.reading.store import RECORDS, read_records
-from bench.report.charts.style import figure_style
 from bench.report.document import Block, FigureBlock, Paragraph, TableBlock
 from bench.report.images import image_of, inline_svg
 from bench.report.sections.image_tokens import image_blocks
@@ -30,24 +29,15 @@ from bench.training.pictures import PICTURE, Picture, encode_picture
 from bench.training.weight_maps import STATES, LayerMixing, TokenLayout, average_blocks, encode_mixing, reduce_layer
 from models.layers.embedding import sinusoidal_positions
 from tests.made_jobs import training_record
-from tests.report.conftest import planned_cell
+from tests.report.conftest import plan_of, planned_cell
 
+pytestmark = pytest.mark.usefixtures("styled")
 LAYOUT = TokenLayout(seq_len=17, class_token=True, grid=(4, 4))
 States = Mapping[str, Mapping[str, Sequence[LayerMixing]]]
 
 
-@pytest.fixture(autouse=True)
-def styled() -> Iterator[None]:
-    with figure_style():
-        yield
-
-
 def cell_of(model: str, seq_len: int = 17) -> PlannedCell:
     return planned_cell(model, seq_len, None, {"task": "digits"})
-
-
-def plan_of(*cells: PlannedCell) -> Plan:
-    return Plan(name="x", command="", created="", metrics=("accuracy",), cells=cells)
 
 
 def noise(*shape: int, seed: int) -> NDArray[np.float64]:

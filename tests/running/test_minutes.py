@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from bench import cli
 from bench.measure import environment
 from bench.planning.ablation import plan_grids
 from bench.planning.jobs import by_part, estimated_job_seconds, jobs
@@ -24,6 +23,7 @@ from bench.reading.table import rows_of
 from bench.running.runner import RunResult, execute, is_failure
 from bench.running.signals import Stop
 from bench.spec import PILOT, Job, Outcome, Plan
+from tests.answered import Answer
 from tests.fake_executor import Silent, let_jobs_end, measured
 from tests.running.small_plan import small_plan
 
@@ -181,48 +181,38 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
 WORDS = "run --models gmlp,vit --seq 17 --width 16 --depth 1 --metrics latency --threads 1 --on inline --minutes"
 
 
-def answered(minutes: int) -> int:
-    with pytest.raises(SystemExit) as ended:
-        cli.main([*WORDS.split(), str(minutes)])
-    return int(str(ended.value.code))
-
-
-def test_the_command_says_what_is_left_and_goes_on(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_command_says_what_is_left_and_goes_on(monkeypatch: pytest.MonkeyPatch, in_tmp: Path, answer: Answer) -> None:
     ran = noted(monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(Stop, "left_s", lambda _: 1000.0 if len(ran) < 4 else 0.0)
-        assert answered(5) == 75
-        said = capsys.readouterr().err
+        code, _, said = answer(WORDS, 5)
+    assert code == 75
     assert "time is up, after 5 min" in said
     assert "the same command goes on" in said
     assert "write it with: bench report results/" in said
-    (folder,) = (tmp_path / "results").iterdir()
+    (folder,) = (in_tmp / "results").iterdir()
     assert (folder / "table.csv").exists()
-    assert answered(5) == 0
-    assert "time is up" not in capsys.readouterr().err
-    assert list((tmp_path / "results").iterdir()) == [folder]
-    assert (tmp_path / "reports" / folder.name / "report.md").exists()
+    code, _, said = answer(WORDS, 5)
+    assert code == 0
+    assert "time is up" not in said
+    assert list((in_tmp / "results").iterdir()) == [folder]
+    assert (in_tmp / "reports" / folder.name / "report.md").exists()
 
 
-def test_minutes_in_which_the_first_job_does_not_fit_are_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_minutes_in_which_the_first_job_does_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch, in_tmp: Path, answer: Answer) -> None:
     monkeypatch.setattr("bench.commands.run.time.monotonic", lambda: 1e12)
-    assert answered(1) == 2
-    error, hint = capsys.readouterr().err.splitlines()[-2:]
+    code, _, err = answer(WORDS, 1)
+    assert code == 2
+    error, hint = err.splitlines()[-2:]
     assert "--minutes 1 leaves 0.0 s for jobs, and the shortest takes about" in error
     assert "try --minutes" in hint
-    assert list(tmp_path.iterdir()) == []
+    assert list(in_tmp.iterdir()) == []
 
 
-def test_from_python_what_the_time_allowed_is_returned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("in_tmp")
+def test_from_python_what_the_time_allowed_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     import bench
 
-    monkeypatch.chdir(tmp_path)
     ran = noted(monkeypatch)
     monkeypatch.setattr(Stop, "left_s", lambda _: 1000.0 if len(ran) < 4 else 0.0)
     found = bench.run(models="gmlp,vit", seq=17, width=16, depth=1, metrics="latency", threads=1, minutes=5, on="inline")

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from bench import cli
 from bench.files import LEAST_DICTIONARY_BYTES, pack, packed_path, unpack, write_bytes
 from bench.progress import listening
 from bench.reading.store import RECORDS, RunRecords, content_of, read_plan, read_plan_of_run, read_records, read_run
@@ -21,6 +20,7 @@ from bench.running.folder import choose_folder
 from bench.running.runner import execute, jobs_to_run
 from bench.running.writer import RecordWriter, line_of, start_run
 from bench.spec import PLAN, Plan, RequestError
+from tests.answered import Answer
 from tests.fake_executor import Silent
 from tests.reading.test_store import record as made_record
 from tests.running.small_plan import small_plan
@@ -145,19 +145,15 @@ def test_a_corrupt_line_of_a_packed_file_is_named_with_its_file(run: Path) -> No
     assert read_records(run / RECORDS) == [made_record(0), made_record(1)]
 
 
-@pytest.mark.parametrize(("arguments", "name"), [(("check",), "plan.json.xz"), (("run", "--resume"), "records.jsonl.xz")])
-def test_a_damaged_packed_file_is_one_line(
-    name: str, arguments: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize(("typed", "name"), [("check", "plan.json.xz"), ("run --resume", "records.jsonl.xz")])
+def test_a_damaged_packed_file_is_one_line(name: str, typed: str, tmp_path: Path, answer: Answer) -> None:
     for path in RUN.iterdir():
         shutil.copy(path, tmp_path)
     packed = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(packed[:200] + b"?" + packed[201:])
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(SystemExit) as ended:
-        cli.main([*arguments, str(tmp_path)])
-    out, err = capsys.readouterr()
-    assert (ended.value.code, out) == (2, "")
+    code, out, err = answer(typed, tmp_path)
+    assert (code, out) == (2, "")
     assert f"{name} is damaged and cannot be unpacked" in " ".join(err.split())
     assert "Traceback" not in err
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

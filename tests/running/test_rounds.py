@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from bench import cli
 from bench.analysis.study import num_missing
 from bench.planning.jobs import RETRIES, jobs, missing_jobs
 from bench.reading.store import read_records, read_run
@@ -19,6 +18,7 @@ from bench.running.executors import inline
 from bench.running.runner import execute
 from bench.running.writer import CORRUPT, RecordWriter
 from bench.spec import LATENCY, MEASURED, PILOT, Job, Outcome, Plan, Record, Settings
+from tests.answered import Answer
 from tests.fake_executor import Silent, measured, recorded
 from tests.processes import unpacked_records
 from tests.running.small_plan import small_plan
@@ -161,18 +161,17 @@ def test_a_failed_job_without_a_group_is_run_again_and_its_new_outcome_stands(ma
     assert unpacked_records(folder).read_bytes().count(b"\n") == len(after) + 2  # the failures stay in the file
 
 
-def test_corrupt_lines_are_put_aside_and_measured_again(machine: Machine, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_corrupt_lines_are_put_aside_and_measured_again(machine: Machine, folder: Path, answer: Answer) -> None:
     plan = planned(metrics="params")
     run(plan, folder)
     path = unpacked_records(folder)
     whole, lines = read_records(path), path.read_bytes().split(b"\n")
     lines[1] = lines[1].replace(b"measured", b"measureb")
     path.write_bytes(b"\n".join(lines))
-    with pytest.raises(SystemExit, match="2"):
-        cli.main(["run", "--resume", str(folder)])
-    err = " ".join(capsys.readouterr().err.split())
-    assert "line 2, is corrupt" in err
-    assert "--retry corrupt" in err
+    code, _, err = answer("run --resume", folder)
+    assert code == 2
+    assert "line 2, is corrupt" in " ".join(err.split())
+    assert "--retry corrupt" in " ".join(err.split())
     machine.batches.clear()
     run(plan, folder, "corrupt")
     assert len(machine.batches) == 1
@@ -182,10 +181,9 @@ def test_corrupt_lines_are_put_aside_and_measured_again(machine: Machine, folder
     assert found[-1].key == whole[1].key
 
 
-def test_an_unknown_retry_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        cli.main(["run", "--resume", "x", "--retry", "failed,shaky"])
-    err = capsys.readouterr().err
+def test_an_unknown_retry_is_refused(answer: Answer) -> None:
+    code, _, err = answer("run --resume x --retry failed,shaky")
+    assert code == 2
     assert "Traceback" not in err
     assert any(name in err for name in RETRIES)
 

@@ -32,12 +32,6 @@ def planned(**flags: str) -> Plan:
     return small_plan(Settings(rounds=2), **{"seq": "17,18", "metrics": "params", **flags})
 
 
-@pytest.fixture
-def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def test_a_run_is_named_by_date_device_and_models(in_tmp: Path) -> None:
     plan = planned()
     folder, complete = place(choose_folder(plan, None, TODAY))

@@ -6,7 +6,6 @@ from collections import Counter
 
 import pytest
 
-from bench.spec import RequestError
 from bench.tasks import IGNORED, Split, load_splits
 from bench.tasks._info import info_of
 
@@ -54,11 +53,3 @@ def test_a_key_says_nothing_of_its_value(split: Split) -> None:
 def test_all_keys_are_bound_at_the_longest() -> None:
     longest = load_splits(f"{SMALL}+keys=10", num_tokens=40).test
     assert longest.inputs[:, 0:20:2].sort(dim=1).values.tolist() == [list(range(VALUES, VALUES + 10))] * 200
-
-
-def test_a_length_beyond_the_keys_is_refused_naming_the_option() -> None:
-    # two pairs: 64 * 63 * 16 * 16 first halves; one pair has 1,024, too few for 22,000 items
-    with pytest.raises(RequestError, match=r"8 to 256 data tokens, a multiple of 4 .longer with a higher option keys") as refused:
-        info_of("associative_recall").interface(512, "mean")
-    assert refused.value.hint == "try --seq 256"
-    assert info_of("associative_recall+keys=128").interface(512, "mean").vocab_size == 144

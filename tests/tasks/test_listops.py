@@ -7,9 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bench.spec import RequestError
 from bench.tasks import Split, load_splits
-from bench.tasks._info import info_of
 from bench.tasks.listops import TOKENS
 
 SMALL = "listops+items=600+test_items=200"
@@ -91,12 +89,6 @@ def test_lengths_run_from_half_the_tokens_to_all_and_the_rest_is_padding() -> No
     for row, length in zip(split.inputs.tolist(), split.lengths.tolist(), strict=True):
         assert all(row[:length])
         assert not any(row[length:])
-
-
-def test_a_length_that_no_expression_has_is_refused_naming_the_options() -> None:
-    # depth 3 and 4 arguments: 2 + 4 * (2 + 4 * 1) tokens
-    with pytest.raises(RequestError, match=r"16 to 26 data tokens .longer with higher options depth and arguments"):
-        info_of("listops+depth=3+arguments=4").interface(27, "mean")
 
 
 def test_the_stored_items_do_not_change() -> None:

@@ -14,17 +14,10 @@ from bench.tasks import IGNORED, Split, load_splits, masked_token, require_data
 from bench.tasks._info import TOKEN_CLASS, Sequences, choose, info_of
 from bench.tasks.readers import masking
 from bench.tasks.readers.masking import hide_tokens
+from tests.contracts.made_data import token_split
 from tests.planning.plans import planned
 
 VOCAB_SIZE = 257
-
-
-def made_split(num_items: int = 400, num_tokens: int = 60) -> Split:
-    generator = torch.Generator().manual_seed(1)
-    lengths = torch.randint(1, num_tokens + 1, (num_items,), generator=generator)
-    ids = torch.randint(1, VOCAB_SIZE, (num_items, num_tokens), generator=generator, dtype=torch.int16)
-    ids[torch.arange(num_tokens) >= lengths[:, None]] = 0
-    return Split(inputs=ids, targets=torch.zeros(num_items, dtype=torch.int64), lengths=lengths)
 
 
 def check_hidden(read: Split, hidden: Split, rate: int) -> None:
@@ -43,7 +36,7 @@ def check_hidden(read: Split, hidden: Split, rate: int) -> None:
 @pytest.mark.parametrize("rate", [1, 50, 100])
 def test_the_asked_tokens_are_counted_and_only_they_change(rate: int) -> None:
     """Eight of ten are masked, one is replaced, one kept."""
-    read = made_split(num_items=3000 if rate == 50 else 400)
+    read = token_split(3000 if rate == 50 else 400, 60, vocab_size=VOCAB_SIZE)
     hidden = hide_tokens(read, vocab_size=VOCAB_SIZE, rate=rate, seed=0)
     check_hidden(read, hidden, rate)
     if rate == 50:
@@ -64,7 +57,7 @@ def test_replacements_are_other_real_tokens(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_mask_of_a_full_vocabulary_fits_its_integers() -> None:
-    read = made_split(num_items=50)
+    read = token_split(50, 60, vocab_size=VOCAB_SIZE)
     assert hide_tokens(read, vocab_size=32767, rate=15, seed=0).inputs.max() == 32767
     wide = hide_tokens(read, vocab_size=32768, rate=15, seed=0)
     assert (wide.inputs.dtype, wide.inputs.max().item()) == (torch.int32, 32768)
@@ -133,6 +126,10 @@ def test_a_token_that_is_not_hidden_has_the_same_id_before_and_in_fine_tuning(re
         ("masked_token:digits", "reads a text task, found 'digits'"),
         ("masked_token:trec+text_column=body", "unknown option of task trec: 'text_column'"),
         ("masked_token:trec+rate=0", "rate of task masked_token must be a whole number from 1 to 100, not '0'"),
+        ("span_corruption", "needs a TEXT TASK"),
+        ("span_corruption:masked_token:trec", "reads a text task"),
+        ("span_corruption:digits", "task span_corruption reads a text task, found 'digits'"),
+        ("span_corruption:trec+length=1", "length of task span_corruption must be a whole number from 2 to 100"),
     ],
 )
 def test_what_is_no_text_task_or_option_is_refused(task: str, said: str) -> None:

@@ -16,19 +16,11 @@ from bench.tasks._info import TOKEN_CLASS, Generation, Sequences, info_of
 from bench.tasks.readers.spans import corrupt_spans
 from bench.training.data import load_training_data
 from bench.training.decoding import score
-from tests.contracts.made_data import write_table
+from tests.contracts.made_data import token_split, write_table
 from tests.planning.plans import planned
 
 VOCAB_SIZE = 50
 START = VOCAB_SIZE + 100
-
-
-def made_texts(num_items: int, half: int, shortest: int) -> Split:
-    generator = torch.Generator().manual_seed(1)
-    lengths = torch.randint(shortest, half + 1, (num_items,), generator=generator)
-    ids = torch.randint(1, VOCAB_SIZE, (num_items, half), generator=generator, dtype=torch.int16)
-    ids[torch.arange(half) >= lengths[:, None]] = 0
-    return Split(inputs=ids, targets=torch.zeros(num_items, dtype=torch.int64), lengths=lengths)
 
 
 def spans_of(answers: list[int]) -> dict[int, list[int]]:
@@ -44,7 +36,7 @@ def spans_of(answers: list[int]) -> dict[int, list[int]]:
 
 @pytest.mark.parametrize(("rate", "length", "half", "shortest"), [(15, 3, 120, 20), (50, 2, 8, 1), (50, 2, 9, 1), (1, 100, 300, 300)])
 def test_the_spans_put_in_place_of_their_sentinels_give_the_text(rate: int, length: int, half: int, shortest: int) -> None:
-    texts = made_texts(200, half, shortest)
+    texts = token_split(200, half, vocab_size=VOCAB_SIZE, shortest=shortest)
     assert texts.lengths is not None
     corrupted = corrupt_spans(texts, 0, vocab_size=VOCAB_SIZE, rate=rate, length=length)
     assert corrupted.lengths is None
@@ -106,17 +98,3 @@ def test_a_model_that_reads_ahead_is_refused_and_one_that_writes_is_scored(texts
     data = load_training_data(model, task, Recipe(), seed=0)
     found = score(build_model(model), data.test, data.reader, data.answers, generation=data.generation)
     assert 0 <= found.value < 0.2
-
-
-@pytest.mark.parametrize(
-    ("task", "said"),
-    [
-        ("span_corruption", "needs a TEXT TASK"),
-        ("span_corruption:masked_token:trec", "reads a text task"),
-        ("span_corruption:digits", "task span_corruption reads a text task, found 'digits'"),
-        ("span_corruption:trec+length=1", "length of task span_corruption must be a whole number from 2 to 100"),
-    ],
-)
-def test_what_is_no_text_task_or_option_is_refused(task: str, said: str) -> None:
-    with pytest.raises(RequestError, match=said):
-        info_of(task)

@@ -11,11 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.contracts.tasks import check_all, subject_of
-from bench.spec import RequestError
 from bench.tasks import IGNORED, Split, load_splits
 from bench.tasks._info import info_of
-from tests.contracts.made_data import FEW
 
 ITEMS = "+items=500+test_items=200"
 N = 64
@@ -227,55 +224,3 @@ def test_another_seed_is_another_map() -> None:
     maps = [dict(zip(split.inputs.flatten().tolist(), split.targets.flatten().tolist(), strict=True)) for split in (one, other)]
     assert maps[0].keys() == maps[1].keys()
     assert maps[0] != maps[1]
-
-
-@pytest.mark.parametrize(
-    ("text", "rule", "hint"),
-    [
-        ("multi_query_recall+pairs=65", "pairs of task multi_query_recall must be at most keys, 64, not 65", "write keys=65"),
-        ("multi_query_recall+pairs=1+keys=2", "too few different items", "raise the option keys"),
-        ("noisy_recall+noise_percent=96", "noise_percent of task noisy_recall must be a whole number from 0 to 95", "noise_percent=20"),
-        ("fuzzy_recall+symbols=100", r"symbols\^key_tokens = 100\^2 different keys; allowed: up to 4,096", "lower the option symbols"),
-        ("memorisation+symbols=17", "values of task memorisation must divide the number of keys, 289, not 16", "write values=289"),
-        ("memorisation+values=100", "must divide the number of keys, 256, not 100", "write values=64"),
-        ("memorisation+key_tokens=13", "key_tokens of task memorisation must be a whole number from 1 to 12", "key_tokens=2"),
-        ("selective_copying+copied=1+symbols=2", "too few different items", "raise the option symbols or copied"),
-        ("compression+positions=2", "too few different items", "raise the option symbols or positions"),
-    ],
-)
-def test_options_that_cannot_be_are_refused(text: str, rule: str, hint: str) -> None:
-    with pytest.raises(RequestError, match=rule) as refused:
-        info_of(text)
-    assert hint in refused.value.hint
-
-
-@pytest.mark.parametrize(
-    ("task", "num_tokens", "rule", "nearest"),
-    [
-        ("multi_query_recall+pairs=16", 32, "48 data tokens or more", 48),
-        ("noisy_recall", 400, r"12 to 324 data tokens, a multiple of 4 .longer with higher options keys or noise_percent", 324),
-        ("fuzzy_recall", 60, "8 to 2048 data tokens, a multiple of 8", 64),
-        ("selective_copying", 31, "32 data tokens or more", 32),
-        ("compression", 514, "8 to 512 data tokens, a multiple of 2 .longer with a higher option positions", 512),
-        ("memorisation", 63, "4 data tokens or more, a multiple of 2", 64),
-    ],
-)
-def test_a_length_that_does_not_fit_is_refused_naming_the_option(task: str, num_tokens: int, rule: str, nearest: int) -> None:
-    with pytest.raises(RequestError, match=rule) as refused:
-        info_of(task).interface(num_tokens, "mean")
-    assert refused.value.hint == f"try --seq {nearest}"
-
-
-@pytest.mark.parametrize(
-    "task",
-    [
-        "multi_query_recall+pairs=21+keys=300+power=1",
-        "noisy_recall+noise_percent=80+keys=20",
-        "fuzzy_recall+key_tokens=3+value_tokens=1+symbols=8",
-        "selective_copying+copied=3+symbols=300",
-        "compression+positions=40",
-        "memorisation+key_tokens=4+symbols=4+values=256",
-    ],
-)
-def test_other_options_keep_the_contract_of_tasks(task: str) -> None:
-    check_all(subject_of(task + FEW))

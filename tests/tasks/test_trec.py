@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench import cli
 from bench.spec import RequestError
 from bench.tasks import DATA_VARIABLE, load_splits, require_data, trec
+from tests.answered import Answer
 from tests.contracts.made_data import made_for, text_of_bytes
 
 
@@ -50,15 +50,12 @@ def test_absent_data_are_refused_naming_the_folder(tmp_path: Path, monkeypatch: 
         require_data("trec")
 
 
-def test_a_part_of_the_set_is_refused_before_anything_runs(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_part_of_the_set_is_refused_before_anything_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
     (folder / "TREC_10.label").write_bytes(b"NUM:dist How far ?\n" * 499)
     monkeypatch.chdir(folder)
-    with pytest.raises(SystemExit) as ended:
-        cli.main("run --models vit --seq 17 --width 32 --depth 1 --heads 2 --ffn-width 64 --metrics accuracy --task trec".split())
-    assert ended.value.code == 2
-    assert "holds (5452, 0, 499) items for training, validation and testing; the data set has (5452, 0, 500)" in capsys.readouterr().err
+    code, _, err = answer("run --models vit --seq 17 --width 32 --depth 1 --heads 2 --ffn-width 64 --metrics accuracy --task trec")
+    assert code == 2
+    assert "holds (5452, 0, 499) items for training, validation and testing; the data set has (5452, 0, 500)" in err
     assert not (folder / "results").exists()
 
 

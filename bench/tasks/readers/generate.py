@@ -48,6 +48,13 @@ def drawn(inputs: Array, targets: Array, lengths: Array | None = None) -> Split:
     )
 
 
+def with_answers(inputs: Array, asked: slice, answers: Array) -> Split:
+    """Return drawn items whose tokens `asked` have the classes `answers`, `(items, asked tokens)`; the rest ask nothing."""
+    targets = np.full(inputs.shape, IGNORED, dtype=np.int64)
+    targets[:, asked] = answers
+    return drawn(inputs, targets)
+
+
 def generated_info(
     choice: TaskChoice, *, summary: str, reads: Sequences, num_classes: int, after: str = "", generation: Generation | None = None
 ) -> TaskInfo:
@@ -192,9 +199,7 @@ def recollection_splits(choice: TaskChoice, *, num_tokens: int, backwards: bool)
         if _is_shifted(choice):
             read = np.where(place < lengths, answers, symbols)
             inputs[:, half:] = np.insert(read[:, :-1], 0, symbols + 1, axis=1)  # one token late, after the start symbol
-        targets = np.full((num_items, num_tokens), IGNORED, dtype=np.int64)
-        targets[:, half:] = np.where(place < lengths, answers, IGNORED)
-        return drawn(inputs, targets)
+        return with_answers(inputs, slice(half, None), np.where(place < lengths, answers, IGNORED))
 
     draw_learned = functools.partial(draw, up_to=choice.options["learn_up_to"])
     return generate_splits(choice, num_tokens=num_tokens, draw=draw, draw_learned=draw_learned)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from bench.files import write_bytes
 from bench.spec import RequestError
-from bench.tasks._info import MissingDataError, TaskInfo
-from bench.tasks.readers.text import Texts
+from bench.tasks._info import MissingDataError, TaskChoice, TaskInfo
+from bench.tasks.readers.text import Texts, TextSplits, require_tokenizer, whole
 
 if TYPE_CHECKING:
     from bench.tasks import Place
@@ -53,6 +53,19 @@ class PublishedTexts:
 
     def num_items(self, split: str) -> int:
         return {"train": self.info.num_train, "validation": self.info.num_validation, "test": self.info.num_test}[split]
+
+
+def read_published(published: PublishedTexts, choice: TaskChoice, place: Place, *folders: str) -> TextSplits:
+    """Read the task's files in the first of `folders` that exists, else in the first, after downloading what is missing if `place` allows it.
+
+    Raises RequestError if the tokenizer is not available, or if a file is missing, damaged or incomplete.
+    """
+    require_tokenizer(choice)
+    root = place.folder(published.info.name)
+    folder = next((root / name for name in folders if (root / name).is_dir()), root / folders[0])
+    require_files(published, folder, place)
+    read = {wanted.split: published.read(folder / name) for name, wanted in published.files.items()}
+    return whole(published.info, TextSplits(**read), folder)
 
 
 def require_files(published: PublishedTexts, folder: Path, place: Place) -> None:

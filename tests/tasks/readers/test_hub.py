@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from bench import catalog, cli
+from bench import catalog
 from bench.spec import RequestError
 from bench.tasks import DATA_VARIABLES, Place
 from bench.tasks._info import choose
 from bench.tasks.readers.hub import PublishedTexts, download
+from tests.answered import Answer
 from tests.contracts.made_data import made_for
 
 FOLDERS = {"trec": "trec6", "sst2": "sst2", "imdb": "imdb"}
@@ -70,11 +71,10 @@ def put_on_hub(task: str, file: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", FOLDERS)
-def test_a_download_becomes_the_local_files_once(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_download_becomes_the_local_files_once(task: str, in_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At full size: a part of a known set is refused. The second call, as of a worker, finds the files and asks no hub."""
     datasets = pytest.importorskip("datasets")
-    monkeypatch.chdir(tmp_path)
-    local, root = tmp_path / "local", tmp_path / "root"
+    local, root = in_tmp / "local", in_tmp / "root"
     local.mkdir()
     made_for(task, local, monkeypatch)
     if task == "trec":
@@ -158,19 +158,17 @@ def test_a_folder_that_cannot_be_written_is_named(served: dict[str, Any], tmp_pa
 
 
 def test_a_hub_out_of_reach_is_told_before_anything_runs(
-    served: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    served: dict[str, Any], in_tmp: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer
 ) -> None:
     served["train"] = ConnectionError("Couldn't reach 'CogComp/trec' on the Hub")
-    monkeypatch.chdir(tmp_path)
     for name in DATA_VARIABLES:  # the call sets them
         monkeypatch.setenv(name, "")
     flags = "--seq 17 --width 32 --depth 1 --heads 2 --ffn-width 64 --metrics accuracy --task masked_token:trec --data-root . --download"
-    with pytest.raises(SystemExit) as ended:
-        cli.main(f"run --models vit {flags}".split())
-    assert ended.value.code == 2
-    *_, said, error, hint = capsys.readouterr().err.splitlines()
-    assert said == f"downloading what task masked_token lacks into {tmp_path}"
-    assert f"cannot be downloaded as {tmp_path / 'trec6' / 'train_5500.label'}: ConnectionError: Couldn't reach" in error
+    code, _, err = answer(f"run --models vit {flags}")
+    assert code == 2
+    *_, said, error, hint = err.splitlines()
+    assert said == f"downloading what task masked_token lacks into {in_tmp}"
+    assert f"cannot be downloaded as {in_tmp / 'trec6' / 'train_5500.label'}: ConnectionError: Couldn't reach" in error
     assert "Li and Roth" in hint
-    assert not list(tmp_path.rglob("*.label"))
-    assert not list(tmp_path.rglob("records.jsonl*"))
+    assert not list(in_tmp.rglob("*.label"))
+    assert not list(in_tmp.rglob("records.jsonl*"))
