@@ -395,3 +395,7 @@ def test_without_times_of_three_variants_or_the_baseline_there_is_nothing_to_sho
 )
 def test_the_title_names_the_fastest_that_is_not_worse(times: list[Effect], scores: list[Effect], title: str) -> None:
     assert front_title(fronts(times, scores)[1]) == title
+
+
+def test_a_part_whose_name_ends_in_its_length_has_it_once() -> None:
+    assert front_title(dataclasses.replace(fronts()[1], part="recall, n = 256")).endswith("not significantly worse in recall, n = 256")

@@ -39,14 +39,14 @@ def draw_arm_fronts(study: Study) -> FigureBlock | None:
         for line, point in zip(lines, front.points, strict=True):
             _draw_point(axis, line, point)
         _set_axes(axis, front)
-        axis.set_title(f"{front.part}, n = {numbers.whole(front.seq_len)}")
+        axis.set_title(_place(front, ", "))
         label_ends(axis, lines)
     return FigureBlock(name="arm-fronts", title=front_title(drawn[-1]), caption=_caption(study, drawn), figure=figure)
 
 
 def front_title(front: ArmFront) -> str:
     """Name the fastest variant that is not shown to be worse than the baseline."""
-    at, place = f"n = {numbers.whole(front.time_seq_len)}", f"{front.part} at n = {numbers.whole(front.seq_len)}"
+    at, place = f"n = {numbers.whole(front.time_seq_len)}", _place(front, " at ")
     faster = [point for point in front.points if point.arm != front.baseline and point.time.high < 1]
     tested = [point for point in faster if point.is_tested]
     if not faster:
@@ -59,6 +59,12 @@ def front_title(front: ArmFront) -> str:
     best = min(as_good, key=lambda point: point.time.estimate)
     ratio = numbers.significant(best.time.estimate, 2)
     return f"{best.arm} takes {ratio}× the time of {front.baseline} at {at}, and is not significantly worse in {place}"
+
+
+def _place(front: ArmFront, joint: str) -> str:
+    """Name the part and its length, once if the part's name ends in it."""
+    length = f"n = {numbers.whole(front.seq_len)}"
+    return front.part if front.part.endswith(length) else f"{front.part}{joint}{length}"
 
 
 def _draw_point(axis: Axes, line: Line, point: ArmPoint) -> None:
