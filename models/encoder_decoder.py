@@ -45,7 +45,6 @@ class Config:
     `shape.depth`: blocks in each of encoder and decoder.
     `pool`: `mean`, over the valid tokens of both halves.
     `positions`: `sinusoidal`, `learned` or `none`, counted from the first token of each half.
-    `norm_first`: x + f(norm(x)) and a norm at the end of encoder and decoder, instead of the paper's norm(x + f(x)).
     `activation`: `relu` or `gelu`.
 
     Raises ValueError for an unknown value, images, a width that is not a multiple of 4, or heads that do not divide it.
@@ -55,7 +54,6 @@ class Config:
     interface: Interface = Interface()
     pool: str = "mean"
     positions: str = "sinusoidal"
-    norm_first: bool = False
     activation: str = "relu"
 
     def __post_init__(self) -> None:
@@ -77,19 +75,16 @@ class Config:
 class SubLayer(ResidualBlock):
     """Wrap an update f in a residual and a norm.
 
-    `(batch, n, width)` -> `(batch, n, width)`: norm(x + f(x)), or x + f(norm(x)) with `norm_first`. Further arguments go to f.
+    `(batch, n, width)` -> `(batch, n, width)`: norm(x + f(x)). Further arguments go to f.
     """
 
     def __init__(self, update: nn.Module, config: Config) -> None:
         super().__init__()
         self.update = update
         self.norm = nn.LayerNorm(config.shape.width)
-        self.norm_first = config.norm_first
 
     def forward(self, tokens: Tensor, *context: Tensor | None) -> Tensor:
-        update = self.update(self.norm(tokens) if self.norm_first else tokens, *context)
-        tokens = tokens + self.drop(update)
-        return tokens if self.norm_first else self.norm(tokens)
+        return self.norm(tokens + self.drop(self.update(tokens, *context)))
 
 
 class EncoderBlock(nn.Module):
@@ -142,8 +137,6 @@ class EncoderDecoder(nn.Module):
         encoder = [EncoderBlock(config) for _ in range(shape.depth)]
         decoder = [DecoderBlock(config) for _ in range(shape.depth)]
         self.blocks = nn.ModuleList([*encoder, *decoder])
-        self.norm_source = _last_norm(config)
-        self.norm_target = _last_norm(config)
         self.head = Head(shape.width, interface.num_classes, pool=interface.pooling(config.pool))
         initialise_linears(self)
 
@@ -166,7 +159,7 @@ class EncoderDecoder(nn.Module):
         tokens, valid = masked_half(self.embedding.source(source), valid)
         for block in self.blocks[: self.depth]:
             tokens = block(tokens, valid)
-        return self.norm_source(tokens)
+        return tokens
 
     def decode(self, target: Tensor, memory: Tensor, valid: Tensor | None = None, memory_valid: Tensor | None = None) -> Tensor:
         """Decode the target into the head's input, `(batch, target tokens, width)`.
@@ -178,16 +171,11 @@ class EncoderDecoder(nn.Module):
         tokens, valid = masked_half(self.embedding.target(target), valid)
         for block in self.blocks[self.depth :]:
             tokens = block(tokens, memory, valid, memory_valid)
-        return self.norm_target(tokens)
+        return tokens
 
 
 def _feed_forward(config: Config) -> FeedForward:
     return FeedForward(config.shape.width, config.shape.ffn_width, activation=config.activation)
-
-
-def _last_norm(config: Config) -> nn.Module:
-    """Return the final norm; post-norm blocks already end in one."""
-    return nn.LayerNorm(config.shape.width) if config.norm_first else nn.Identity()
 
 
 def build(config: Config) -> EncoderDecoder:
@@ -208,11 +196,10 @@ def cost(config: Config) -> Cost:
         + _within_sub_layer(cross_attention_cost(width, queries=N, keys=num_source(n)), "cross_attention", width)
         + feed_forward
     )
-    norms = tuple(layer_norm(name, width, scope="head") for name in ("norm_source", "norm_target") if config.norm_first)
     embedding = halves_embedding_cost(shape, interface, positions=config.positions)
     blocks = of_source(encoder, n).within("encoder") + decoder.within("decoder")
-    return in_tokens(embedding.within("embedding") + blocks.repeated(shape.depth).within("blocks"), n) + (
-        Cost(norms) + head_cost(width, interface.num_classes, pool=interface.pooling(config.pool))
+    return in_tokens(embedding.within("embedding") + blocks.repeated(shape.depth).within("blocks"), n) + head_cost(
+        width, interface.num_classes, pool=interface.pooling(config.pool)
     ).within("head")
 
 

@@ -1,4 +1,4 @@
-"""Linear attention weighs tokens by products of positive query and key features.
+"""Linear attention weighs tokens by products of positive query and key features, phi(x) = elu(x) + 1.
 
 Its cost is linear in n, because keys and values are multiplied first, phi(Q) (phi(K)^T V) (Katharopoulos et al., arXiv 2006.16236,
 Sec. 3.2). Every token reads every other one, or only earlier ones with `causal` (Sec. 3.3).
@@ -16,11 +16,9 @@ from models.layers.chunks import join_chunks, pairs_in_chunks, split_chunks, tok
 from models.layers.cost import Cost, N, Term, constant, linear
 from models.layers.heads import split_heads
 from models.layers.initialise import initialise_linears
-from models.layers.masking import masked_softmax
 from models.layers.padding import zero_padding
-from models.layers.shape import require_choices, require_heads, require_one_of
+from models.layers.shape import require_heads
 
-FEATURES = ("elu", "softmax")
 FLOOR = 1e-6
 """Smallest divisor of the weights, for a token that reads no valid token or whose features underflow to zero."""
 
@@ -29,27 +27,20 @@ FLOOR = 1e-6
 class Config:
     """Sizes and options of linear attention.
 
-    `feature`: feature map phi: `elu`, elu(x) + 1 (arXiv 2006.16236, Sec. 3.2.1), with weights divided by their sum; `softmax`, a softmax of
-        queries over the channels of a head and of keys over tokens, with weights that sum to one by themselves (efficient attention, Shen
-        et al., arXiv 1812.01243, Sec. 3.2).
-    `causal`: a token reads only itself and earlier tokens. Not with `softmax`, whose keys depend on later tokens.
+    `causal`: a token reads only itself and earlier tokens.
     `chunk`: tokens in a chunk with `causal`; it has no effect otherwise.
 
-    Raises ValueError for an unknown value, or if the heads do not divide the width.
+    Raises ValueError for sizes that are not positive, or if the heads do not divide the width.
     """
 
     seq_len: int
     width: int
     heads: int = 1
-    feature: str = "elu"
     causal: bool = False
     chunk: int = 64
 
     def __post_init__(self) -> None:
         require_heads(self, "chunk")
-        require_choices(self, feature=FEATURES)
-        if self.causal:
-            require_one_of("feature with causal=true", self.feature, ("elu",))
 
 
 class LinearAttention(nn.Module):
@@ -60,8 +51,7 @@ class LinearAttention(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.heads, self.feature = config.heads, config.feature
-        self.causal, self.chunk = config.causal, config.chunk
+        self.heads, self.causal, self.chunk = config.heads, config.causal, config.chunk
         self.qkv = nn.Linear(config.width, 3 * config.width)
         self.project = nn.Linear(config.width, config.width)
 
@@ -88,16 +78,11 @@ class LinearAttention(nn.Module):
         """
         # a weight of zero multiplies a value: NaN in padding would survive
         query, key, value = split_heads(self.qkv(zero_padding(tokens, valid)), self.heads)
-        if self.feature == "softmax":
-            keys = None if valid is None else valid[:, None, None]
-            return query.softmax(dim=-1), masked_softmax(key.mT, keys).mT, value
         query, key = F.elu(query) + 1, F.elu(key) + 1
         return query, key if valid is None else key.masked_fill(~valid[:, None, :, None], 0.0), value
 
     def _mix_all(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         mixed = query @ (key.mT @ value)
-        if self.feature == "softmax":
-            return mixed
         total = (query * key.sum(dim=-2, keepdim=True)).sum(dim=-1, keepdim=True)
         return mixed / total.clamp(min=FLOOR)
 

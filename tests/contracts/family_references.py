@@ -176,7 +176,7 @@ def run_half(
     x = zeroed(embedding(c, part(w, f"embedding.{half}"), data, "none"), valid)
 
     def updated(x: Tensor, block: Weights, layer: str, update: Update) -> Tensor:
-        return RESIDUALS["pre" if c.norm_first else "post"](x, update, lambda t: layer_norm(block, f"{layer}.norm", t))
+        return RESIDUALS["post"](x, update, lambda t: layer_norm(block, f"{layer}.norm", t))
 
     def through(x: Tensor, block: Weights) -> Tensor:
         x = updated(x, block, "attention", lambda t: attention(mixing, part(block, "attention.update"), t, readable(valid))[0])
@@ -186,7 +186,7 @@ def run_half(
 
     for i in blocks:
         x = through(x, part(w, f"blocks.{i}"))
-    return layer_norm(w, f"norm_{half}", x) if c.norm_first else x
+    return x
 
 
 def readable(valid: Tensor) -> Tensor:

@@ -125,14 +125,9 @@ def kernel_attention(c: Any, w: Weights, x: Tensor, valid: Tensor) -> Answer:
 
 
 def linear_attention(c: Any, w: Weights, x: Tensor, valid: Tensor) -> Answer:
-    """arXiv 2006.16236, Sec. 3.2, or with softmax arXiv 1812.01243, Sec. 3.2: every pair weighed, none through a state."""
+    """arXiv 2006.16236, Sec. 3.2: every pair weighed, none through a state."""
     query, key, value = query_key_value(c, w, x)
-    if c.feature == "softmax":
-        of_keys = [zeroed(k.exp(), valid) for k in key]
-        pairs = [(q.exp() / q.exp().sum(dim=-1, keepdim=True), k / k.sum(dim=0)) for q, k in zip(query, of_keys, strict=True)]
-        weights = torch.stack([torch.stack([k @ a for a in q]) for q, k in pairs])
-    else:
-        weights = torch.stack([reading(elu(q), elu(k), product, valid, causal=c.causal) for q, k in zip(query, key, strict=True)])
+    weights = torch.stack([reading(elu(q), elu(k), product, valid, causal=c.causal) for q, k in zip(query, key, strict=True)])
     return dense(w, "project", mixed(weights, value)), weights
 
 
