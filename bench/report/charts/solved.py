@@ -56,13 +56,14 @@ def draw_solved(study: Study) -> FigureBlock | None:
     styles, across = series_styles(names), min(MAX_ACROSS, len(parts))
     width = WIDTH if across > 1 else ONE_WIDTH
     figure, axes = panels(len(parts), names, width=width, height=HEIGHT, across=across, start=START, names_at_end=True)
+    states = [point.state_bytes for point in points]
     for place, (axis, part) in enumerate(zip(axes, parts, strict=True)):
         own = [point for point in points if point.part == part]
         _draw_bars(axis, own, styles)
         draw_series(
             axis, [line for name in names if (line := _line([point for point in own if point.mixer == name], name, styles[name])).x]
         )
-        _set_axes(axis, own, part, is_first=place % across == 0, is_lowest=place + across >= len(parts))
+        _set_axes(axis, states, part, is_first=place % across == 0, is_lowest=place + across >= len(parts))
     _draw_legend(axes[across - 1], styles)
     return FigureBlock(
         name="solved-by-state",
@@ -146,8 +147,8 @@ def _draw_bars(axis: Axes, points: Sequence[Point], styles: dict[str, SeriesStyl
         axis.vlines(point.state_bytes, share.low, share.high, color=styles[point.mixer].color, linewidth=1, alpha=0.4)
 
 
-def _set_axes(axis: Axes, points: Sequence[Point], part: str, *, is_first: bool, is_lowest: bool) -> None:
-    states = [point.state_bytes for point in points]
+def _set_axes(axis: Axes, states: Sequence[float], part: str, *, is_first: bool, is_lowest: bool) -> None:
+    """Set axes that are the same in every panel. `states`: of all panels."""
     low, high = min(states) / MARGIN, max(states) * MARGIN
     axis.set_xscale("log", base=2)
     axis.set_xlim(low, high)
