@@ -7,35 +7,26 @@ takes FFTs: all are linear in n, or nearly. Each has a price per token above fus
 length on: linear and low-rank attention from a few hundred tokens, since they are few large products; the recurrences later,
 since chunks take many small ones; FFTs between them.
 
-What is lost is memory. A state of fixed size cannot hold all of n / 4 pairs: associative recall falls as n grows, the sooner
-the smaller the state, and least with the delta rule, which overwrites what a key held before. A convolution mixes by
-distance, not by content, so it does not find a key. Copying from n / 2 tokens away is one shift, which any filter over all
-distances holds, a fixed state not. On images all are about equal, because neighbours carry the label; on questions too,
-because few words tell their class.
+What is lost on generated tasks is another question (recall_state). On images all are about equal, because neighbours carry the
+label; on questions too, because few words tell their class.
 
 Every mixer stands in the same block, at equal parameters and its own best learning rate of a search with equal trials. On
-images and questions gMLP and the Transformer stand beside them as published, apart from the mean over tokens. Trained models
-are timed as well, so that `bench compare` sets their accuracy against time, FLOPs and memory. Time against n is compared at
-one width, with fused attention in the same rounds. Recall and copying take one block, images and questions two. On recall a
-convolution over two tokens precedes the block, so that a value's token carries its key: with it, fused attention learns in
-300 steps what it did not learn in 20,000 without (docs/log.md). Sizes and recipe were chosen on fused attention alone; 1,000
-steps are given.
+images and questions, which take two blocks, gMLP and the Transformer stand beside them as published, apart from the mean over
+tokens. Trained models are timed as well, so that `bench compare` sets their accuracy against time, FLOPs and memory. Time
+against n is compared at one width, with fused attention in the same rounds.
 
 Source: arXiv 2006.16236 (linear attention); 2405.21060 (state-space duality); 2412.06464 (gated delta rule); 2006.04768
-(low-rank attention); 2302.10866 (long convolutions); 2105.08050, App. C (Toeplitz W); 2312.04927 and 2402.18668 (recall
-against state size); 2402.01032 (copying); 2212.14052 (a shift before the state).
+(low-rank attention); 2302.10866 (long convolutions); 2105.08050, App. C (Toeplitz W).
 
-Cost: a quarter of an hour of timing and some ten hours of training on one CPU thread (estimate); an hour on a GPU (estimate); two
-minutes with --quick on a CPU.
+Cost: a quarter of an hour of timing and some six hours of training on one CPU thread (estimate); an hour on a GPU (estimate);
+a minute with --quick on a CPU.
 """
 
-import dataclasses
 import functools
 
 from bench.questions import Ablation, Arm, Asked, Finding, Grid, PaysFrom, predict
 
-RECALL, COPY, IMAGES, QUESTIONS, COST = "associative recall", "copy from n / 2 tokens away", "images", "questions", "cost against n"
-SHORT, LONG = 64, 256
+IMAGES, QUESTIONS, COST = "images", "questions", "cost against n"
 TIMED_AT = 4096
 
 
@@ -63,25 +54,9 @@ FAMILIES = (
 FEW = (FUSED, GATING, TOEPLITZ, LINEAR, STATE_SPACE, DELTA)
 
 
-def beside_the_previous(arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
-    """Return the variants with a convolution over two tokens before their blocks."""
-    return tuple(dataclasses.replace(one, flags={"models": f"{one.flags['models']}+short_convolution=2"}) for one in arms)
-
-
 BLOCKS = {"depth": "2", "params": "305k", "width": "96"}
 """The width is given because mixers differ in weights: at equal width and parameters only ffn_width can compensate."""
-TRAINED = {**BLOCKS, "metrics": "params,flops,latency,memory,accuracy", "seq": f"{SHORT},{LONG}"}
-PLAIN = "batch_size=8,label_smoothing=0,schedule=constant,weight_decay=0.01,warmup=0.05,learning_rate=2e-3"
-# the budgets that every mixer meets in one block: without mixing ffn_width is at its largest, with dense W at n = 256 near its least
-ON_RECALL = {
-    **TRAINED,
-    "depth": "1",
-    "params": "171200",
-    "task": "associative_recall+keys=128+items=3000+test_items=1000",
-    "epochs": "3",
-    "recipe": PLAIN,
-}
-ON_COPY = {**TRAINED, "depth": "1", "params": "158800", "task": "copy+items=3000+test_items=1000", "epochs": "3", "recipe": PLAIN}
+TRAINED = {**BLOCKS, "metrics": "params,flops,latency,memory,accuracy", "seq": "64,256"}
 ON_IMAGES = {**TRAINED, "task": "cifar10+items=3000", "epochs": "6", "recipe": "augment=flip"}
 ON_QUESTIONS = {**TRAINED, "task": "trec+tokenizer=bpe+vocab_size=1000", "seq": "32", "epochs": "10"}
 BLOCK = {"depth": "1", "params": "480k", "width": "192", "match": "shape", "batch": "1"}
@@ -95,61 +70,31 @@ predict_time = functools.partial(predict, COST, by=0.1, seq_len=TIMED_AT, agains
 
 ABLATION = Ablation(
     cpu=(
-        Grid(name=RECALL, flags=ON_RECALL, arms=beside_the_previous(MIXERS)),
-        Grid(name=COPY, flags=ON_COPY, arms=MIXERS),
         Grid(name=IMAGES, flags=ON_IMAGES, arms=(*MIXERS, *FAMILIES)),
         Grid(name=QUESTIONS, flags=ON_QUESTIONS, arms=(*MIXERS, *FAMILIES)),
         Grid(name=COST, flags=ON_COST, arms=MIXERS),
     ),
     cuda=(
-        Grid(name=RECALL, flags=ON_RECALL, arms=beside_the_previous(MIXERS)),
-        Grid(name=COPY, flags=ON_COPY, arms=MIXERS),
         Grid(name=IMAGES, flags={**ON_IMAGES, "task": "cifar10", "epochs": "10"}, arms=(*MIXERS, *FAMILIES)),
         Grid(name=QUESTIONS, flags=ON_QUESTIONS, arms=(*MIXERS, *FAMILIES)),
         Grid(name=COST, flags={**ON_COST, **LARGE, "seq": "64,256,1024,4096,16384,65536"}, arms=MIXERS),
     ),
-    quick=(
-        Grid(
-            name=RECALL,
-            flags={**ON_RECALL, "task": "associative_recall+keys=8+values=8+items=2000+test_items=300", "seq": "16", "epochs": "2"},
-            arms=beside_the_previous(FEW),
-        ),
-        Grid(name=COST, flags={**ON_COST, "seq": "64,256,1024"}, arms=FEW),
-    ),
+    quick=(Grid(name=COST, flags={**ON_COST, "seq": "64,256,1024"}, arms=FEW),),
     predictions=(
         predict_time(LINEAR, "lower", "few large products, linear in n", by=0.3, seq_len=1024),
-        predict_time(LINEAR, "equal", "at this length the projections are nearly all of it", seq_len=SHORT),
+        predict_time(LINEAR, "equal", "at this length the projections are nearly all of it", seq_len=64),
         predict_time(LOW_RANK, "lower", "16 keys in place of n", by=0.3, seq_len=1024),
-        predict_time(STATE_SPACE, "higher", "many small products and element-wise steps", seq_len=SHORT),
+        predict_time(STATE_SPACE, "higher", "many small products and element-wise steps", seq_len=64),
         predict_time(STATE_SPACE, "lower", "linear in n"),
-        predict_time(DELTA, "higher", "many small products, chunk after chunk", seq_len=LONG),
+        predict_time(DELTA, "higher", "many small products, chunk after chunk", seq_len=256),
         predict_time(DELTA, "lower", "linear in n", seq_len=16384),
         predict_time(GATING, "lower", "n^2, but with half the products of attention"),
         predict_time(TOEPLITZ, "lower", "n log n", by=0.3),
         predict_time(TOEPLITZ, "lower", "n log n in place of n^2", by=0.3, against=GATING),
-        predict_time(TOEPLITZ, "higher", "FFTs cost more than a small product", seq_len=SHORT, against=GATING),
+        predict_time(TOEPLITZ, "higher", "FFTs cost more than a small product", seq_len=64, against=GATING),
         predict_time(LOW_RANK_GATING, "lower", "2 n r weights in place of n^2", by=0.3),
         predict_time(LONG_CONVOLUTION, "lower", "n log n"),
         predict(COST, GATING, "higher", "n x n weights", by=2.0, seq_len=TIMED_AT, against=TOEPLITZ, measure="params"),
-        predict_quality(RECALL, NONE, "lower", "a token alone says nothing of its value", by=0.3),
-        predict_quality(RECALL, LINEAR, "lower", "64 pairs in a state of 32 x 32", by=0.1, seq_len=LONG),
-        predict_quality(
-            RECALL, STATE_SPACE, "lower", "64 pairs in a state of fixed size, written without regard to keys", by=0.1, seq_len=LONG
-        ),
-        predict_quality(RECALL, SMALL_STATE, "lower", "a smaller state", by=0.05, seq_len=LONG, against=STATE_SPACE),
-        predict_quality(RECALL, DELTA, "equal", "16 pairs fit the state, and a key overwrites what it held", by=0.05, seq_len=SHORT),
-        predict_quality(RECALL, DELTA, "higher", "a key overwrites what it held", by=0.05, seq_len=LONG, against=LINEAR),
-        predict_quality(RECALL, LONG_CONVOLUTION, "lower", "mixes by distance, not by content", by=0.1, seq_len=LONG),
-        predict_quality(RECALL, TOEPLITZ, "lower", "mixes by distance, not by content", by=0.1, seq_len=LONG),
-        predict_quality(RECALL, LOW_RANK, "lower", "16 sums of 64 pairs", by=0.1, seq_len=LONG),
-        predict_quality(RECALL, GATING, "lower", "mixes by position, not by content", by=0.1, seq_len=LONG),
-        predict_quality(COPY, TOEPLITZ, "equal", "a shift is a Toeplitz matrix", by=0.05),
-        predict_quality(COPY, LONG_CONVOLUTION, "equal", "a shift is a filter", by=0.05),
-        predict_quality(COPY, GATING, "equal", "W can hold the shift", by=0.05),
-        predict_quality(COPY, LOW_RANK_GATING, "lower", "128 shifted tokens do not fit 16 sums", by=0.1, seq_len=LONG),
-        predict_quality(COPY, LOW_RANK, "lower", "128 tokens do not fit 16 sums", by=0.1, seq_len=LONG),
-        predict_quality(COPY, STATE_SPACE, "lower", "128 symbols in a state of fixed size", by=0.1, seq_len=LONG),
-        predict_quality(COPY, LINEAR, "lower", "128 symbols in a state of fixed size", by=0.1, seq_len=LONG),
         *(
             predict_quality(IMAGES, of, "equal", "neighbours carry the label", by=0.03)
             for of in (GATING, TOEPLITZ, LINEAR, STATE_SPACE, DELTA, LOW_RANK, LONG_CONVOLUTION)
@@ -163,12 +108,8 @@ ABLATION = Ablation(
             about=tuple(PaysFrom(part=COST, arm=of.name) for of in (LINEAR, STATE_SPACE, DELTA, TOEPLITZ)),
         ),
         Finding(
-            text="Against fused attention, recall at n = 256 changes by {} with linear attention, {} with the gated delta rule and {} with a gate.",
-            about=tuple(Asked(part=RECALL, arm=of.name, seq_len=LONG) for of in (LINEAR, DELTA, GATING)),
-        ),
-        Finding(
             text="On photographs at n = 256, against fused attention, accuracy changes by {} with a gate and {} with linear attention.",
-            about=tuple(Asked(part=IMAGES, arm=of.name, seq_len=LONG) for of in (GATING, LINEAR)),
+            about=tuple(Asked(part=IMAGES, arm=of.name, seq_len=256) for of in (GATING, LINEAR)),
         ),
     ),
     rounds=20,

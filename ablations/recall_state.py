@@ -16,7 +16,7 @@ seen before a seed of it was trained; at 64 attention alone was tried, with one 
 Source: arXiv 2312.04927, Sec. 3 and 4 (attention solves multi-query recall at every width, gated convolutions need one that grows with n);
 2402.18668, Sec. 3 (recall against the size of the state); 2403.17844, Sec. 3 (the six tasks); 2406.06484, Sec. 4 (the delta rule on recall).
 
-Cost: twelve hours on two cores (estimate), four of them for 128 tokens and more; five hours on a GPU (estimate); a minute with --quick on a CPU.
+Cost: sixteen hours of one core, of two at most; five hours on a GPU (estimate); a minute with --quick on a CPU.
 """
 
 from __future__ import annotations
@@ -112,10 +112,10 @@ def of_size(size: int) -> tuple[Arm, ...]:
     return tuple(mixer[size] for mixer in RECURRENT if size in mixer)
 
 
-def needed(n: int, sizes: Iterable[int]) -> tuple[LeastState, ...]:
+def needed(part: str, sizes: Iterable[int]) -> tuple[LeastState, ...]:
     """Return the least states of attention, linear attention, a state space, the gated delta rule and a gate."""
     by_mixer = ((ATTENTION.name,), *(tuple(mixer[size].name for size in sizes if size in mixer) for mixer in RECURRENT), (GATE.name,))
-    return tuple(LeastState(part=recall(n), arms=names) for names in by_mixer)
+    return tuple(LeastState(part=part, arms=names) for names in by_mixer)
 
 
 RECALLS = tuple(map(recall, (64, *LONGER)))
@@ -152,13 +152,13 @@ ABLATION = Ablation(
     findings=(
         *(
             Finding(
-                text=f"Recall at n = {n}: attention {{}}, linear attention {{}}, state space {{}}, delta rule {{}}, gate {{}}.",
-                about=needed(n, sizes),
+                text=f"{part[0].upper()}{part[1:]}: attention {{}}, linear attention {{}}, state space {{}}, delta rule {{}}, gate {{}}.",
+                about=needed(part, sizes),
             )
-            for n, sizes in ((64, SIZES), (512, LONGER[512]))
+            for part, sizes in ((SHORTEST, SIZES), (recall(512), LONGER[512]), (FUZZY_WIDE, (32,)))
         ),
         Finding(
-            text="At n = 512 a step takes {} of attention's time with linear attention, {} with a state space of 32, {} with the delta rule.",
+            text="At n = 512 inference takes {} of attention's time with linear attention, {} with a state space of 32, {} with the delta rule.",
             about=tuple(Asked(part=recall(512), arm=mixer[32].name, measure="latency_ms") for mixer in RECURRENT),
         ),
     ),

@@ -129,6 +129,15 @@ def score(report: str, part: str, arm: str, n: int) -> Analysed:
     return Analysed(report=report, write=functools.partial(_score, part=part, arm=arm, n=n))
 
 
+def state(report: str, part: str, arm: str) -> Analysed:
+    """What one sample of a variant carries from token to token, `8.38 KiB`."""
+
+    def write(found: Study) -> str:
+        return numbers.bytes_text(_only((found.row_by_cell[cell]["state_bytes"] for cell in _cells(found, part, arm)), arm, {"part": part}))
+
+    return Analysed(report=report, write=write)
+
+
 def _score(found: Study, *, part: str, arm: str, n: int) -> str:
     rows = (found.row_by_cell[cell] for cell in _cells(found, part, arm))
     row = _only((row for row in rows if row["seq_len"] == n), arm, {"n": n})

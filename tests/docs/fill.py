@@ -35,6 +35,7 @@ from tests.docs.analysed import (
     pays_from,
     peer_mean,
     score,
+    state,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,7 +116,9 @@ NORMS, PRECISION, SCALE = "2026-11-25_cpu_normalisation", "2026-11-25_cpu_precis
 PEERS, POSITIONS = "2026-11-23_cpu_peers", "2026-11-26_cpu_positions"
 HEAD, HEADS = "2026-11-29_cpu_attention_head", "2026-11-29_cpu_attention_head_width"
 ATTENTION, MODES = "2026-11-26_cpu_attention", "2026-11-29_cpu_architecture_mode"
-ESCAPE, ESCAPE_IMAGES, ESCAPE_COST = "2026-11-25_cpu_escape", "2026-11-26_cpu_escape_images", "2026-11-27_cpu_escape_cost"
+ESCAPE_QUESTIONS, ESCAPE_IMAGES = "2026-11-25_cpu_escape_questions", "2026-11-26_cpu_escape_images"
+ESCAPE_COST = "2026-11-27_cpu_escape_cost"
+RECALL, RECALL_WIDE = "2026-11-29_cpu_recall_state", "2026-11-29_cpu_recall_state_wide"
 CIFAR_4M, CIFAR_51M, TREC = "2026-11-26_cpu_cifar10_4m", "2026-11-26_cpu_cifar10_51m_gmlp", "2026-11-24_cpu_trec"
 CNN = "2026-11-29_cpu_cnn"
 ARTICLE, TOGETHER = "2026-11-29_cpu_article", "2026-11-29_cpu_vision_recipe_together"
@@ -225,7 +228,7 @@ def by_onednn(run: str, phase: str, ours: str, theirs: str) -> Place:
 
 
 HEAD_WIDTHS = "width of a head at equal parameters"
-COST, RECALL, COPY, QUESTIONS, IMAGES = "cost against n", "associative recall", "copy from n / 2 tokens away", "questions", "images"
+COST, QUESTIONS, IMAGES = "cost against n", "questions", "images"
 """Parts of escape."""
 ESCAPING = {
     "gating": "spatial gating",
@@ -241,6 +244,15 @@ ESCAPING = {
 }
 """Mixers of escape beside fused attention, by the names of their places."""
 TRAINED = {"attention": "attention, fused", **ESCAPING}
+RECALLING = {
+    "attention": "attention",
+    "linear": "linear attention, 32 per channel",
+    "state_128": "state space, 128 per channel",
+    "state_32": "state space, 32 per channel",
+    "delta": "gated delta rule, 32 per channel",
+    "gate": "spatial gating",
+}
+"""Mixers of recall_state that are trained at every n, by the names of their places; attention is the baseline."""
 OF_PEERS = {"gMLP": ("timm", "lucidrains"), "ViT": ("timm", "torchvision", "lucidrains"), "Transformer": ("torch",)}
 PEER_NAMES = {"torch": "torch.nn"}
 FAMILIES = {"gmlp": "gMLP", "transformer": "Transformer"}
@@ -402,10 +414,25 @@ PLACES: Mapping[str, Fillable] = {
     },
     **{f"cost_none_{n}": effect(ESCAPE_COST, COST, ESCAPING["none"], measure="latency_ms", seq_len=n) for n in (256, 1024, 4096)},
     **{
-        f"lost_{name}": cells(*(score(ESCAPE, part, arm, n) for part in (RECALL, COPY) for n in (64, 256))) for name, arm in TRAINED.items()
+        f"recall_{name}": cells(
+            *(score(RECALL, f"recall, n = {n}", arm, n) for n in (64, 128, 256, 512)),
+            state(RECALL, "recall, n = 512", arm),
+            *([] if name == "attention" else [effect(RECALL, "recall, n = 512", arm, measure="latency_ms")]),
+        )
+        for name, arm in RECALLING.items()
     },
     **{
-        f"read_{name}": cells(score(ESCAPE, QUESTIONS, arm, 32), *(score(ESCAPE_IMAGES, IMAGES, arm, n) for n in (64, 256)))
+        f"task_{name}": cells(
+            score(RECALL, "noisy recall", arm, 64),
+            score(RECALL, "fuzzy recall", arm, 64),
+            score(RECALL_WIDE, "fuzzy recall, width 64", arm, 64),
+            *(score(RECALL, part, arm, 64) for part in ("selective copying", "compression", "memorisation")),
+        )
+        for name, arm in RECALLING.items()
+        if name != "state_128"
+    },
+    **{
+        f"read_{name}": cells(score(ESCAPE_QUESTIONS, QUESTIONS, arm, 32), *(score(ESCAPE_IMAGES, IMAGES, arm, n) for n in (64, 256)))
         for name, arm in (TRAINED | FAMILIES).items()
     },
     **{
