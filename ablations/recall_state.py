@@ -16,7 +16,7 @@ seen before a seed of it was trained; at 64 attention alone was tried, with one 
 Source: arXiv 2312.04927, Sec. 3 and 4 (attention solves multi-query recall at every width, gated convolutions need one that grows with n);
 2402.18668, Sec. 3 (recall against the size of the state); 2403.17844, Sec. 3 (the six tasks); 2406.06484, Sec. 4 (the delta rule on recall).
 
-Cost: sixteen hours of one core, of two at most; five hours on a GPU (estimate); a minute with --quick on a CPU.
+Cost: sixteen hours on one core of an AMD EPYC (family 26); five hours on a GPU (estimate); a minute with --quick on a CPU.
 """
 
 from __future__ import annotations

@@ -26,8 +26,6 @@ GROUP = "gmlp_bench."
 OWN = "gmlp-bench"
 NOT_OPTIONS = ("shape", "interface", "seq_len", "width", "heads", "out_width")
 """Fields of a `Config` that are no options, because something else sets them."""
-
-
 NEEDED = {
     "families": {"Config", "build", "cost", "uses_attention", "NOMINAL_FFN_RATIO", "USES_HEADS"},
     "mixers": {"Config", "build", "cost"},
@@ -239,7 +237,7 @@ def _problem(plugin: Plugin, own: str) -> str:
     """Return why an installed plugin cannot be used, and what to do; empty if it can. `own`: this project's package that states the contract."""
     if reason := _why_unreadable(plugin):
         return f"{reason}; {_advice(plugin.package)}"
-    if absent := NEEDED.get(plugin.kind, set()) - _Names(plugin.syntax).found:
+    if absent := NEEDED[plugin.kind] - _Names(plugin.syntax).found:
         return f"{plugin.source.name} defines no {min(absent)}; the contract: python -m pydoc {own}"
     return ""
 
