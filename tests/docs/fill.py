@@ -190,8 +190,8 @@ HOSTS = {
     "xeon": "2026-11-26_cpu_replicate-intel-xeon-processor-6-167-1-amx-c7d188",
 }
 """Runs of the headline, one per type of host."""
-LATER = f"{HOSTS['zen5']}_2"
-"""Another, an hour later."""
+OCCASIONS = {"second": f"{HOSTS['zen5']}_2", "third": f"{HOSTS['zen5']}_3"}
+"""The same on the machine of zen5, one and five hours later."""
 MAMBA2, DELTA_RULE = "2026-11-25_cpu_peers_mamba2", "2026-11-25_cpu_peers_delta_rule"
 PEERS_AVX2, PEERS_BF16 = "2026-11-23_cpu_peers_avx2", "2026-11-23_cpu_peers_bf16"
 BF16_ATTENTION, BF16_GATE = "2026-11-25_cpu_bf16_attention", "2026-11-25_cpu_gate_bf16"
@@ -311,9 +311,10 @@ PLACES: Mapping[str, Fillable] = {
         for host, run in HOSTS.items()
     },
     **{
-        f"zen5_later_{name}": compared(LATER, text, **where)
+        f"{occasion}_{name}": compared(run, text, **where)
+        for occasion, run in OCCASIONS.items()
         for name, (text, where) in HEADLINE.items()
-        if name in ("equal_fused", "fused_257", "fused_4097")
+        if name in ("equal_fused", "fused_17", "fused_257", "fused_4097", "explicit_1025")
     },
     "families_times": answer(THREE, 0),
     "families_accuracy": answer(THREE, -1),
