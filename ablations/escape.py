@@ -18,10 +18,11 @@ against n is compared at one width, with fused attention in the same rounds.
 Source: arXiv 2006.16236 (linear attention); 2405.21060 (state-space duality); 2412.06464 (gated delta rule); 2006.04768
 (low-rank attention); 2302.10866 (long convolutions); 2105.08050, App. C (Toeplitz W).
 
-Cost: a quarter of an hour of timing and some six hours of training on one CPU thread (estimate); an hour on a GPU (estimate);
+Cost: twenty minutes of timing and some six hours of training on one CPU thread (estimate); an hour on a GPU (estimate);
 a minute with --quick on a CPU.
 """
 
+import dataclasses
 import functools
 
 from bench.questions import Ablation, Arm, Asked, Finding, Grid, PaysFrom, predict
@@ -60,8 +61,20 @@ TRAINED = {**BLOCKS, "metrics": "params,flops,latency,memory,accuracy", "seq": "
 ON_IMAGES = {**TRAINED, "task": "cifar10+items=3000", "epochs": "6", "recipe": "augment=flip"}
 ON_QUESTIONS = {**TRAINED, "task": "trec+tokenizer=bpe+vocab_size=1000", "seq": "32", "epochs": "10"}
 BLOCK = {"depth": "1", "params": "480k", "width": "192", "match": "shape", "batch": "1"}
-ON_COST = {**BLOCK, "metrics": "params,flops,latency,memory", "seq": f"17,64,256,1024,{TIMED_AT},16384"}
+AT_COST = (17, 64, 256, 1024, TIMED_AT, 16384)
+ON_COST = {**BLOCK, "metrics": "params,flops,latency,memory", "seq": ",".join(map(str, AT_COST))}
 LARGE = {**BLOCK, "params": "7M", "width": "768", "dtype": "bf16", "batch": "8"}
+
+
+def near_crossing(mixer: Arm) -> Arm:
+    """Return the variant with more lengths where it and fused attention cross, at ratios of 4/3."""
+    crossed = {
+        (85, 113, 151, 201): (GATING, TOEPLITZ, LOW_RANK_GATING),
+        (340, 453, 604, 805): (LINEAR, STATE_SPACE, SMALL_STATE, LONG_CONVOLUTION),
+        (1365, 1820, 2427, 3236): (DELTA,),
+    }
+    lengths = {n for near, mixers in crossed.items() for n in near if mixer in (FUSED, *mixers)}
+    return dataclasses.replace(mixer, flags={**mixer.flags, "seq": ",".join(map(str, sorted({*AT_COST, *lengths})))})
 
 
 predict_quality = functools.partial(predict, against=FUSED)
@@ -72,7 +85,7 @@ ABLATION = Ablation(
     cpu=(
         Grid(name=IMAGES, flags=ON_IMAGES, arms=(*MIXERS, *FAMILIES)),
         Grid(name=QUESTIONS, flags=ON_QUESTIONS, arms=(*MIXERS, *FAMILIES)),
-        Grid(name=COST, flags=ON_COST, arms=MIXERS),
+        Grid(name=COST, flags=ON_COST, arms=tuple(map(near_crossing, MIXERS))),
     ),
     cuda=(
         Grid(name=IMAGES, flags={**ON_IMAGES, "task": "cifar10", "epochs": "10"}, arms=(*MIXERS, *FAMILIES)),
