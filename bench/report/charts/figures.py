@@ -8,13 +8,13 @@ from bench.analysis.study import Study
 from bench.needs import depends_on_host, trains
 from bench.report.charts.arm_fronts import draw_arm_fronts
 from bench.report.charts.crossing import draw_crossing
-from bench.report.charts.data_size import draw_data_size
 from bench.report.charts.effects import draw_effects
 from bench.report.charts.growth import draw_growth
 from bench.report.charts.peers import draw_peers
 from bench.report.charts.quality import draw_quality
 from bench.report.charts.relative_time import draw_relative_time
 from bench.report.charts.solved import draw_solved
+from bench.report.charts.training_amount import draw_training_amount
 from bench.report.charts.training_curves import draw_training_curves
 from bench.report.document import FigureBlock
 
@@ -23,7 +23,7 @@ IN_ORDER: tuple[Callable[[Study], FigureBlock | None], ...] = (
     draw_solved,
     draw_growth,
     draw_arm_fronts,
-    draw_data_size,
+    draw_training_amount,
     draw_effects,
     draw_peers,
     draw_relative_time,

@@ -1,4 +1,4 @@
-"""Accuracy against the number of training items: which models are joined, and what the title counts."""
+"""Accuracy against the number of training items or epochs: which models are joined, and what the title says."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from bench.analysis.effects import Contrast, Effect
 from bench.analysis.study import Study
 from bench.intervals import Interval
 from bench.questions import MEASURES
-from bench.report.charts.data_size import data_size_title, draw_data_size, points_by_place
 from bench.report.charts.style import figure_style
+from bench.report.charts.training_amount import EPOCHS, ITEMS, amount_title, draw_training_amount, points_by_place
 from bench.spec import Recipe
 from tests.report.conftest import MakeData
 
@@ -47,9 +47,9 @@ def leads(data: Study, shown: dict[str, bool], sign: float = 1.0) -> list[Effect
 
 def test_each_model_has_a_point_per_number_of_items(make_data: MakeData) -> None:
     data = learned(make_data)
-    ((place, points),) = points_by_place(data).items()
+    ((place, points),) = points_by_place(data, ITEMS).items()
     assert (place[0], place[1]) == ("digits", 17)
-    assert [(point.model, point.num_items, round(point.accuracy, 2)) for point in points] == [
+    assert [(point.model, point.amount, round(point.accuracy, 2)) for point in points] == [
         ("gmlp", 200, 0.5),
         ("gmlp", 1000, 0.6),
         ("gmlp", 1433, 0.7),
@@ -59,24 +59,27 @@ def test_each_model_has_a_point_per_number_of_items(make_data: MakeData) -> None
     ]
 
 
-def test_the_title_counts_the_leads_that_are_significant(make_data: MakeData) -> None:
+def test_the_title_names_the_first_and_the_last_lead(make_data: MakeData) -> None:
     data = learned(make_data)
-    (points,) = points_by_place(data).values()
+    (points,) = points_by_place(data, ITEMS).values()
     data.__dict__["effects"] = leads(data, {"digits+items=200": False, "digits+items=1000": True, "digits": True})
-    assert data_size_title(data, points) == "ViT leads gMLP with 2 of 3 numbers of training items"
+    assert (
+        amount_title(data, ITEMS, points)
+        == "ViT's lead: over gMLP +2.0 points with 200 training items (not significant) and +2.0 with 1,433"
+    )
     data.__dict__["effects"] = leads(data, {"digits": True}, sign=-1.0)
-    assert data_size_title(data, points) == "ViT leads gMLP with 0 of 1 numbers of training items"
+    assert amount_title(data, ITEMS, points) == "ViT's lead: over gMLP -2.0 points with 1,433 training items (not significant)"
     data.__dict__["effects"] = [dataclasses.replace(effect, caveat="one seed") for effect in leads(data, {"digits": True})]
-    assert data_size_title(data, points) == "ViT leads gMLP with 0 of 1 numbers of training items"
+    assert amount_title(data, ITEMS, points) == "ViT's lead: over gMLP +2.0 points with 1,433 training items (not significant)"
     data.__dict__["effects"] = []
-    assert data_size_title(data, points) == "Accuracy against the number of training items"
+    assert amount_title(data, ITEMS, points) == "Accuracy against the number of training items"
 
 
 def test_the_figure_has_a_tick_for_each_number_and_its_table(make_data: MakeData) -> None:
     data = learned(make_data)
     data.__dict__["effects"] = []
     with figure_style():
-        block = draw_data_size(data)
+        block = draw_training_amount(data)
     assert block is not None
     assert block.table is not None
     (axis,) = block.figure.axes
@@ -89,14 +92,31 @@ def test_the_figure_has_a_tick_for_each_number_and_its_table(make_data: MakeData
 
 @pytest.mark.parametrize("tasks", [("digits",), ("images:/nowhere",)])
 def test_one_number_or_an_unknown_one_is_no_figure(tasks: tuple[str, ...], make_data: MakeData) -> None:
-    assert points_by_place(learned(make_data, tasks)) == {}
-    assert draw_data_size(learned(make_data, tasks)) is None
+    assert points_by_place(learned(make_data, tasks), ITEMS) == {}
+    assert draw_training_amount(learned(make_data, tasks)) is None
 
 
-def test_a_model_trained_in_two_ways_on_one_number_is_joined_with_neither(make_data: MakeData) -> None:
+def test_a_model_trained_in_two_ways_on_one_amount_is_joined_with_neither(make_data: MakeData) -> None:
     """The better of the two would be a choice by the test items."""
     tasks = ("digits+items=200", "digits", "digits")
     recipes = (None, None, Recipe(epochs=20))
     works = tuple({"task": task, "recipe": recipe} for task, recipe in zip(tasks, recipes, strict=True))
-    assert points_by_place(make_data(models=("gmlp", "vit"), lengths=(17,), works=works[:2]))
-    assert points_by_place(make_data(models=("gmlp", "vit"), lengths=(17,), works=works)) == {}
+    assert points_by_place(make_data(models=("gmlp", "vit"), lengths=(17,), works=works[:2]), ITEMS)
+    for amount in (ITEMS, EPOCHS):
+        assert points_by_place(make_data(models=("gmlp", "vit"), lengths=(17,), works=works), amount) == {}
+
+
+def test_trainings_that_differ_in_their_epochs_alone_are_drawn_against_these(make_data: MakeData) -> None:
+    def data(*recipes: Recipe) -> Study:
+        return make_data(models=("gmlp", "vit"), lengths=(17,), works=tuple({"task": "digits", "recipe": recipe} for recipe in recipes))
+
+    long = data(Recipe(epochs=5), Recipe(epochs=40))
+    (points,) = points_by_place(long, EPOCHS).values()
+    assert [(point.model, point.amount) for point in points] == [("gmlp", 5), ("gmlp", 40), ("vit", 5), ("vit", 40)]
+    long.__dict__["effects"] = []
+    with figure_style():
+        block = draw_training_amount(long)
+    assert block is not None
+    assert (block.name, block.title) == ("training-length", "Accuracy against the number of epochs")
+    assert [label.get_text() for label in block.figure.axes[0].get_xticklabels()] == ["5", "40"]
+    assert points_by_place(data(Recipe(epochs=5), Recipe(epochs=40, batch_size=8)), EPOCHS) == {}

@@ -1,0 +1,212 @@
+"""Draw accuracy against how much a model learned from: training items, or epochs."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+
+from bench import numbers
+from bench.analysis.effects import Effect
+from bench.analysis.front import accuracies_of
+from bench.analysis.study import Study
+from bench.reading.table import row_values
+from bench.report.charts.lines import Line, draw_series, label_ends, panels
+from bench.report.charts.style import SeriesStyle, display_name, series_styles
+from bench.report.charts.ticks import linear_ticks, spaced
+from bench.report.document import FigureBlock
+from bench.report.tables import Table
+from bench.spec import PlannedCell, RequestError, base_recipe
+from bench.tasks._info import info_of
+
+MAX_PANELS = 3
+HEIGHT = 3.0
+MARGIN = 0.07
+"""Room around the points, as a share of an axis."""
+PLACE = "{}, n = {}, {}"
+CAPTION = "{place}; {seeds}. {amount}. A lead counts where the interval of the difference, by the question's own tests, leaves out 0."
+TICK_DISTANCE = 0.15
+Place = tuple[str, int, str]
+"""Task without its options, n, and size of the models."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Amount:
+    """What a figure is drawn against.
+
+    `name`: of the figure.
+    `unit`: on the axis.
+    `text`: how one amount reads in the title.
+    `caption`: what the axis counts.
+    """
+
+    name: str
+    unit: str
+    text: str
+    caption: str
+
+
+ITEMS = Amount(
+    name="data-size",
+    unit="training items",
+    text="with {:,}",
+    caption="Items of the training split, those that validate among them, on a logarithmic axis",
+)
+EPOCHS = Amount(
+    name="training-length",
+    unit="epochs",
+    text="after {:,}",
+    caption="Each point is a training of its own, whose learning rate falls over its epochs; a logarithmic axis",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """A model trained on or for `amount`, with its accuracy; `low` and `high` are NaN without an interval."""
+
+    model: str
+    cell_id: str
+    amount: int
+    accuracy: float
+    low: float
+    high: float
+
+
+def draw_training_amount(study: Study) -> FigureBlock | None:
+    """Draw one panel per task, length and size where a model learned from several amounts, of items or else of epochs; None without one."""
+    for amount in (ITEMS, EPOCHS):
+        if places := points_by_place(study, amount):
+            return _figure(study, amount, places)
+    return None
+
+
+def _figure(study: Study, amount: Amount, points_by: Mapping[Place, Sequence[Point]]) -> FigureBlock:
+    places = list(points_by.items())[:MAX_PANELS]
+    names = list(dict.fromkeys(point.model for _, points in places for point in points))
+    styles = series_styles(names)
+    figure, axes = panels(len(places), [display_name(name) for name in names], height=HEIGHT)
+    for axis, (place, points) in zip(axes, places, strict=True):
+        lines = [_line(name, points, styles[name]) for name in names if any(point.model == name for point in points)]
+        draw_series(axis, lines)
+        _set_axes(axis, amount, points)
+        axis.set_title(PLACE.format(*place) if len(places) > 1 else "")
+        label_ends(axis, lines)
+    first, points = places[0]
+    num = study.plan.settings.seeds
+    seeds = "one seed" if num == 1 else f"means over {num} seeds, bands: their 95 % t-intervals"
+    return FigureBlock(
+        name=amount.name,
+        title=amount_title(study, amount, points),
+        caption=CAPTION.format(place=PLACE.format(*first), seeds=seeds, amount=amount.caption),
+        figure=figure,
+        table=_table(amount, [point for _, points in places for point in points]),
+    )
+
+
+def points_by_place(study: Study, amount: Amount) -> dict[Place, list[Point]]:
+    """Return the trained models by task, length and size, in order of model and amount, where a model has several amounts.
+
+    A place where a model trained in several ways on one amount is left out: no line would join like with like.
+    Against epochs, so is one whose trainings differ in more.
+    """
+    found: dict[Place, list[Point]] = {}
+    recipes: dict[Place, set[object]] = {}
+    planned = {cell.cell.cell_id: cell for cell in study.plan.cells}
+    of = {cell_id: _amount_of(study, amount, cell) for cell_id, cell in planned.items()}
+    rows = [(row, number) for row in row_values(accuracies_of(study)[0]) if (number := of[str(row["cell_id"])])]
+    models = list(dict.fromkeys(str(row["model"]) for row, _ in rows))
+    for row, number in sorted(rows, key=lambda pair: (models.index(str(pair[0]["model"])), pair[1])):
+        low, high = (math.nan if numbers.is_empty(row[name]) else float(row[name]) for name in ("accuracy_low", "accuracy_high"))
+        cell_id, task = str(row["cell_id"]), str(row["task"])
+        point = Point(
+            model=str(row["model"]),
+            cell_id=cell_id,
+            amount=number,
+            accuracy=float(row["accuracy"]),
+            low=low,
+            high=high,
+        )
+        place = (task.partition("+")[0], int(row["seq_len"]), str(row["size"]))
+        found.setdefault(place, []).append(point)
+        recipes.setdefault(place, set()).add((task, dataclasses.replace(base_recipe(planned[cell_id].cell, study.plan), epochs=1)))
+    return {place: points for place, points in found.items() if _is_comparable(points) and (amount is ITEMS or len(recipes[place]) == 1)}
+
+
+def _is_comparable(points: Sequence[Point]) -> bool:
+    """Return whether a model has several amounts, and no model one twice."""
+    pairs = {(point.model, point.amount) for point in points}
+    return len({point.model for point in points}) < len(pairs) == len(points)
+
+
+def amount_title(study: Study, amount: Amount, points: Sequence[Point]) -> str:
+    """State by how much the model that is best with the largest amount leads each other one, with the least and with the most."""
+    most = max(point.amount for point in points)
+    best = max((point for point in points if point.amount == most), key=lambda point: point.accuracy).model
+    at = {(point.model, point.amount): point.cell_id for point in points}
+    effects = {effect.contrast.cells: effect for effect in study.effects if effect.measure.name == "accuracy"}
+    leads: list[str] = []
+    for other in dict.fromkeys(point.model for point in points if point.model != best):
+        pairs = {number: (at.get((best, number), ""), cell) for (model, number), cell in at.items() if model == other}
+        tested = {number: effects[pairs[number]] for number in sorted(pairs) if pairs[number] in effects}
+        ends = [(number, tested[number]) for number in dict.fromkeys((*list(tested)[:1], *list(tested)[-1:]))]
+        said = [_lead_text(effect, amount, number, has_units=not leads and not place) for place, (number, effect) in enumerate(ends)]
+        if said:
+            leads.append(f"over {display_name(other)} {' and '.join(said)}")
+    return f"{display_name(best)}'s lead: {', '.join(leads)}" if leads else f"Accuracy against the number of {amount.unit}"
+
+
+def _lead_text(effect: Effect, amount: Amount, number: int, *, has_units: bool) -> str:
+    points, unit = (" points", f" {amount.unit}") if has_units else ("", "")
+    open_ = "" if effect.shown else " (not significant)"
+    return f"{100 * effect.estimate.estimate:+.1f}{points} {amount.text.format(number)}{unit}{open_}"
+
+
+def _table(amount: Amount, points: Sequence[Point]) -> Table:
+    """Return one row per point."""
+    rows = tuple(
+        (display_name(point.model), f"{point.amount:,}", numbers.fraction(point.accuracy, point.low, point.high)) for point in points
+    )
+    return Table(headers=("model", amount.unit, "accuracy"), numeric=(False, True, True), rows=rows)
+
+
+def _amount_of(study: Study, amount: Amount, planned: PlannedCell) -> int | None:
+    """Return how much a cell's model learned from; None where only the data say."""
+    if amount is EPOCHS:
+        return base_recipe(planned.cell, study.plan).epochs
+    try:
+        return info_of(planned.cell.workload.task).num_train
+    except RequestError:
+        return None
+
+
+def _line(model: str, points: Sequence[Point], style: SeriesStyle) -> Line:
+    own = [point for point in points if point.model == model]
+    has_band = not any(math.isnan(point.low) for point in own)
+    return Line(
+        label=display_name(model),
+        style=style,
+        x=[point.amount for point in own],
+        y=[point.accuracy for point in own],
+        low=[point.low for point in own] if has_band else (),
+        high=[point.high for point in own] if has_band else (),
+    )
+
+
+def _set_axes(axis: Axes, amount: Amount, points: Sequence[Point]) -> None:
+    nums = sorted({point.amount for point in points})
+    values = [value for point in points for value in (point.accuracy, point.low, point.high) if not math.isnan(value)]
+    spread = (nums[-1] / nums[0]) ** MARGIN
+    axis.set_xscale("log")
+    axis.set_xlim(nums[0] / spread, nums[-1] * spread)
+    width = math.log(nums[-1] / nums[0])
+    ticks = [num for num, fits in zip(nums, spaced([math.log(num) / width for num in nums], TICK_DISTANCE), strict=True) if fits]
+    axis.set_xticks(ticks, [f"{num:,}" for num in ticks])
+    axis.set_xticks([], minor=True)
+    axis.set_xlabel(amount.unit)
+    room = max(MARGIN * (max(values) - min(values)), 0.005)
+    axis.set_ylim(min(values) - room, max(values) + room)
+    axis.set_yticks(linear_ticks(*axis.get_ylim(), num=5))
+    axis.set_ylabel("accuracy")
