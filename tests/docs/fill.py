@@ -316,6 +316,7 @@ PLACES: Mapping[str, Fillable] = {
         for name, (text, where) in HEADLINE.items()
         if name in ("equal_fused", "fused_17", "fused_257", "fused_4097", "explicit_1025")
     },
+    **{f"small_{n}": place(THREE, "{ratio:ratio}", model="gmlp", seq_len=n) for n in (17, 257)},
     "families_times": answer(THREE, 0),
     "families_accuracy": answer(THREE, -1),
     **{f"mamba2_{n}": Place(run=MAMBA2, text=INFER_AND_TRAIN, where={"seq_len": n}, rows=BESIDE["mamba2"]) for n in (257, 1025, 4097)},
