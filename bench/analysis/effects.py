@@ -167,20 +167,18 @@ def effects_of(contrasts: Sequence[Contrast], observed: Observations) -> list[Ef
         estimate = _ESTIMATORS[measure.name]
         asked = [contrast for contrast in contrasts if measure.metric in ("", *observed.metrics.get(contrast.part, (measure.metric,)))]
         estimated = [contrast for contrast in asked if estimate(measure, contrast, observed, LEVEL) is not None]
-        families: dict[tuple[Any, ...], list[Contrast]] = {}
+        num_at = Counter(map(_family, estimated))
         for contrast in estimated:
-            families.setdefault((contrast.part, *contrast.place.items()), []).append(contrast)
-        by_contrast: dict[tuple[Any, ...], Effect] = {}
-        for family in families.values():
-            level = joint_level(len(family))
-            effects = [effect for contrast in family if (effect := estimate(measure, contrast, observed, level)) is not None]
-            by_contrast |= {_key(e.contrast): e if e.is_exact else dataclasses.replace(e, num_comparisons=len(family)) for e in effects}
-        found += [by_contrast[_key(contrast)] for contrast in estimated]
+            num = num_at[_family(contrast)]
+            effect = estimate(measure, contrast, observed, joint_level(num))
+            if effect is not None:
+                found.append(effect if effect.is_exact else dataclasses.replace(effect, num_comparisons=num))
     return found
 
 
-def _key(contrast: Contrast) -> tuple[Any, ...]:
-    return (contrast.part, contrast.arm, contrast.against, contrast.first, contrast.second)
+def _family(contrast: Contrast) -> tuple[Any, ...]:
+    """Name the place of a part, whose effects hold together."""
+    return (contrast.part, *contrast.place.items())
 
 
 def _contrasts(part: Part, arm: str, against: str, rows: Mapping[str, Mapping[str, Any]]) -> Iterator[Contrast]:

@@ -22,7 +22,6 @@ from bench.spec import (
     COMPARE,
     NO_ATTENTION,
     Cell,
-    ModelSpec,
     Part,
     Plan,
     PlannedArm,
@@ -188,10 +187,10 @@ def _resolve(request: Request, recipe: Recipe, device: str) -> _Resolved:
             check_trainable(resolved.model, request.task, request.own_recipe or recipe)
             if (request.own_recipe or recipe).init:
                 check_start(resolved.model, request.own_recipe or recipe)
-        skipped += _unsupported(resolved, request, device)
         for planned in _expand(resolved, request, recipe, device):
-            twin = cells.setdefault(planned.cell.cell_id, planned)
-            if twin is not planned:
+            if isinstance(planned, Skipped):
+                skipped.append(planned)
+            elif (twin := cells.setdefault(planned.cell.cell_id, planned)) is not planned:
                 skipped.append(_same_as(twin, planned))
     return _Resolved(cells=cells, skipped=tuple(skipped))
 
@@ -236,12 +235,12 @@ def _same_as(twin: PlannedCell, planned: PlannedCell) -> Skipped:
     return Skipped(model=model.name, seq_len=model.shape.seq_len, budget=sizing.budget, reason=reason, nearest_params=sizing.params)
 
 
-def _expand(sized: SizedModel, request: Request, recipe: Recipe, device: str) -> Iterator[PlannedCell]:
-    """Yield a cell per supported workload of the request."""
+def _expand(sized: SizedModel, request: Request, recipe: Recipe, device: str) -> Iterator[PlannedCell | Skipped]:
+    """Yield a cell per workload of the request, or why the model or the device does not support it."""
     own = request.own_recipe if request.task and request.own_recipe != recipe else None
-    attentions = _attentions(sized.model, request)
-    sizing = sizing_of(sized)
-    axes = itertools.product(request.phase, request.dtype, request.engine, request.batch_sizes_at(sized.model.shape.seq_len), attentions)
+    model, sizing = sized.model, sizing_of(sized)
+    attentions = request.attention if uses_attention(model) else (NO_ATTENTION,)
+    axes = itertools.product(request.phase, request.dtype, request.engine, request.batch_sizes_at(model.shape.seq_len), attentions)
     for phase, dtype, engine, batch_size, attention in axes:
         workload = Workload(
             batch_size=batch_size,
@@ -253,23 +252,10 @@ def _expand(sized: SizedModel, request: Request, recipe: Recipe, device: str) ->
             task=request.task,
             recipe=own,
         )
-        if not (why_unsupported_workload(workload) or why_unsupported_mask(sized.model, workload)):
-            yield PlannedCell(cell=Cell(model=sized.model, workload=workload), sizing=sizing)
-
-
-def _unsupported(sized: SizedModel, request: Request, device: str) -> Iterator[Skipped]:
-    """Yield the requested workloads that this model or device does not support."""
-    model = sized.model
-    axes = itertools.product(request.phase, request.dtype, request.engine, _attentions(model, request))
-    works = [Workload(phase=phase, dtype=dtype, engine=engine, attention=name, device=device) for phase, dtype, engine, name in axes]
-    for reason in dict.fromkeys(why_unsupported_workload(work) or why_unsupported_mask(model, work) for work in works):
-        if reason:
+        if reason := why_unsupported_workload(workload) or why_unsupported_mask(model, workload):
             yield Skipped(model=model.name, seq_len=model.shape.seq_len, budget=sized.budget, reason=reason)
-
-
-def _attentions(model: ModelSpec, request: Request) -> tuple[str, ...]:
-    """Return the attention kernels to try with a model."""
-    return request.attention if uses_attention(model) else (NO_ATTENTION,)
+        else:
+            yield PlannedCell(cell=Cell(model=model, workload=workload), sizing=sizing)
 
 
 def _default_name(requests: Iterable[Request]) -> str:

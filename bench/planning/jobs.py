@@ -163,11 +163,7 @@ def limit_s(job: Job) -> float:
 
 def estimated_part_seconds(plan: Plan) -> list[float]:
     """Estimate the time of each part's jobs, in seconds; what several parts need counts for the first."""
-    by_id = {p.cell.cell_id: p for p in plan.cells}
-    seconds = {
-        number: sum(estimated_job_seconds(job, by_id[job.cell.cell_id], plan) for job in found)
-        for number, found in by_part(plan, jobs(plan)).items()
-    }
+    seconds = {number: _seconds(plan, found) for number, found in by_part(plan, jobs(plan)).items()}
     return [seconds.get(number, 0.0) for number in range(max(1, len(plan.parts)))]
 
 

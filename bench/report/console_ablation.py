@@ -6,27 +6,25 @@ from collections import Counter
 from collections.abc import Sequence
 
 from bench import console
-from bench.analysis.claims import Verdict
 from bench.analysis.effects import QUALITIES, Effect, place_text
 from bench.analysis.study import Study
 from bench.questions import MEASURES, Question
 from bench.report.sections.ablation import effect_table
-from bench.report.sections.verdicts import estimate_text, interval_text
+from bench.report.sections.verdicts import interval_text
 
 MAX_ROWS = 20
 """Most configurations of which each has a row."""
-MAX_SHOWN, MAX_OPEN = 6, 6
-"""Most effects on quality and on latency each, and most open predictions, that have a row."""
+MAX_SHOWN = 6
+"""Most effects on quality and on latency each that have a row."""
 
 
 def show_ablation(question: Question, study: Study) -> None:
-    """Print the question, the effects that are shown and the open predictions."""
+    """Print the question and the effects that are shown."""
     console.print_lines(question.text)
     parts = study.plan.parts
     if all(part.arms for part in parts) and sum(len(arm.cells) for part in parts for arm in part.arms) <= MAX_ROWS:
         _show_variants(study)
     _show_effects(study.effects)
-    _show_open(study.prediction_verdicts or study.verdicts)
 
 
 def _show_variants(study: Study) -> None:
@@ -72,23 +70,3 @@ def _rank(effect: Effect) -> tuple[int, float]:
 def _commonest_caveat(effects: Sequence[Effect]) -> str:
     caveats = Counter(effect.caveat for effect in effects if effect.caveat).most_common(1)
     return f" ({caveats[0][0]})" if caveats else ""
-
-
-def _show_open(verdicts: Sequence[Verdict]) -> None:
-    """Print the undecided predictions, or claims where a run has none."""
-    undecided = [verdict for verdict in verdicts if not verdict.decided]
-    if not undecided:
-        return
-    rows = [(verdict.claim.question, _about(verdict), _why_open(verdict)) for verdict in undecided[:MAX_OPEN]]
-    console.print_table(("open", "about", "because"), rows, title=f"\nOpen: {len(undecided)} of {len(verdicts)}")
-    if len(undecided) > MAX_OPEN:
-        console.print_lines(f"{len(undecided) - MAX_OPEN} more on the page")
-
-
-def _about(verdict: Verdict) -> str:
-    return ": ".join(filter(None, (str(verdict.scope.get("part", "")), verdict.about)))
-
-
-def _why_open(verdict: Verdict) -> str:
-    """Return the start of the reason, or the intervals without one."""
-    return verdict.reason.partition(";")[0] or "; ".join(map(estimate_text, verdict.estimates))

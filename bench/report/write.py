@@ -15,7 +15,6 @@ from bench.report.images import images_of, svg_file
 from bench.report.markdown import to_markdown
 from bench.report.page import brief, build_document
 from bench.report.sections.ablation import effects_json
-from bench.report.sections.peers import peer_json
 from bench.report.sections.verdicts import verdicts_json
 
 
@@ -32,7 +31,7 @@ def write_report(study: Study, folder: Path) -> list[Path]:
     written = [_write(figures / f"{name}.svg", svg_file(image)) for name, image in images.items()]
     if study.effects:
         written.insert(0, _write(folder / "effects.json", _json_bytes({"run": study.name, "effects": effects_json(study.effects)})))
-    written.insert(0, _write(folder / "verdicts.json", _json_bytes({**verdicts_json(study), **peer_json(study)})))
+    written.insert(0, _write(folder / "verdicts.json", _json_bytes(verdicts_json(study))))
     written.insert(0, _write(folder / "report.md", to_markdown(brief(document)).encode()))
     written.insert(1, _write(folder / "report.html", to_html(document, images).encode()))
     return written

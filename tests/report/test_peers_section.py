@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import zlib
-from typing import Any
 
 import numpy as np
 import pandas
@@ -20,7 +19,7 @@ from bench.report.charts.style import figure_style
 from bench.report.document import Document, Section
 from bench.report.markdown import to_markdown
 from bench.report.sections.answer import answer_sentences
-from bench.report.sections.peers import peer_blocks, peer_json
+from bench.report.sections.peers import peer_blocks
 from bench.report.sections.verdicts import claim_lines
 from bench.spec import Part, PlannedArm, PlannedCell
 from tests.report.conftest import MakeData, lines_with
@@ -105,12 +104,6 @@ def section(study: Study) -> str:
     return to_markdown(Document(title="Test", subtitle="", notice="", sections=(Section(title="Peers", blocks=peer_blocks(study)),)))
 
 
-@pytest.fixture(scope="module")
-def peers_json(study: Study) -> dict[str, Any]:
-    standing: dict[str, Any] = peer_json(study)["standing"]
-    return standing
-
-
 def test_predictions_about_each_peer_have_verdicts(study: Study) -> None:
     shown, means, counted = answer_sentences(study)
     assert means == "Of the fastest peer's time, ours takes on average 0.450 to 0.501 in inference and 0.450 to 0.600 in training."
@@ -134,13 +127,12 @@ def test_engines_stand_side_by_side(section: str) -> None:
     assert [float(text.split("[")[0]) for text in line.split("|")[3:6]] == pytest.approx([0.45, 0.75, 0.95], abs=0.01)
 
 
-def test_a_cell_whose_answers_differ_is_named_and_compared_with_nothing(section: str, peers_json: dict[str, Any]) -> None:
+def test_a_cell_whose_answers_differ_is_named_and_compared_with_nothing(section: str, study: Study) -> None:
     assert lines_with(section, "lucidrains", "outputs differ: output error 3.0e-01")
-    assert [(found["whose"], found["n"], found["batch_size"]) for found in peers_json["excluded"]] == [("lucidrains", 17, 1)]
-    mean = next(
-        m for m in peers_json["means"] if (m["part"], m["peer"], m["kind"]) == ("gMLP, infer", "lucidrains", "best engine / as shipped")
-    )
-    assert mean["cells"] == 5
+    assert study.peers
+    assert [(lost.side, lost.place.seq_len, lost.place.batch_size) for lost in study.peers.excluded] == [("lucidrains", 17, 1)]
+    asked = ("gMLP, infer", "lucidrains", "best engine / as shipped")
+    assert next(mean.num_places for mean in study.peers.means if (mean.part, mean.peer, mean.kind) == asked) == 5
 
 
 def test_the_figure_has_a_mean_and_its_configurations_per_part(study: Study) -> None:
@@ -176,4 +168,4 @@ def test_what_was_taken_out_of_a_peer_is_said(study: Study) -> None:
 
 def test_other_runs_have_no_such_section(make_data: MakeData) -> None:
     other = make_data(models=("gmlp",), lengths=(17,))
-    assert (peer_blocks(other), peer_json(other), draw_peers(other)) == ((), {}, None)
+    assert (peer_blocks(other), draw_peers(other)) == ((), None)

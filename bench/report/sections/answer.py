@@ -5,16 +5,15 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import pandas
 
-from bench import catalog, numbers
+from bench import numbers
 from bench.analysis.accuracy import GROUP, Comparison
 from bench.analysis.claims import ANSWERS, UNDECIDED, Verdict
-from bench.analysis.effects import QUALITIES, Effect, place_text
+from bench.analysis.effects import QUALITIES, place_text
 from bench.analysis.frame import FUSED, incomplete, work_text
 from bench.analysis.front import accuracies_of
 from bench.analysis.growth import PEAK, Crossovers, FlopsGrowth, gate_and_attention, gating_pairs
@@ -43,8 +42,6 @@ def question_of(plan: Plan) -> str:
     """Return the plan's question, or make one from what it compares."""
     if plan.question:
         return plan.question.text.replace("n^2", "n²")
-    if plan.name in catalog.names("ablations"):
-        return catalog.summary("ablations", plan.name)
     models = list(dict.fromkeys(spell_out_model(planned.cell.model.name) for planned in plan.cells))
     if not models:
         return plan.name
@@ -274,50 +271,21 @@ def _peer_means(comparison: PeerComparison) -> Iterator[str]:
 
 
 def _shown_effects(study: Study) -> Iterator[str]:
-    """Name the largest effects that are shown: on the first quality that was measured, and on time where times can be trusted."""
+    """Count the effects that are significant, on the first quality that was measured and on time where times can be trusted; name the largest."""
     against = {part.name: part.baseline for part in study.plan.parts}
     found = [effect for effect in study.effects if effect.contrast.against == against[effect.contrast.part]]
-    by_measure = {name: [effect for effect in found if effect.measure.name == name] for name in (*QUALITIES, "latency_ms")}
-    quality = next((name for name in QUALITIES if by_measure[name]), "")
+    quality = next((name for name in QUALITIES if any(effect.measure.name == name for effect in found)), "")
     for name in filter(None, (quality, "" if study.caveat else "latency_ms")):
-        if arms := _largest([effect for effect in by_measure[name] if effect.shown]):
-            yield _effects_sentence(name, arms)
-        elif by_measure[name]:
+        effects = [effect for effect in found if effect.measure.name == name]
+        if shown := [effect for effect in effects if effect.shown]:
+            largest = max(shown, key=lambda effect: effect.size)
+            where = ", ".join(filter(None, (effect_text(largest), place_text(largest.contrast.place))))
+            count = (
+                f"Of {numbers.counted(len(effects), 'effect')} on {MEASURES[name].title} {len(shown)} {'is' if len(shown) == 1 else 'are'}"
+            )
+            yield f"{count} significant, the largest of {largest.contrast.arm} ({where})."
+        elif effects:
             yield f"No effect on {MEASURES[name].title} is significant."
-
-
-def _effects_sentence(measure: str, arms: Sequence[Effect]) -> str:
-    """Name the largest effects; variants with the same effect share it."""
-    alike = [list(group) for _, group in itertools.groupby(arms, key=lambda effect: (effect_text(effect), *_place(effect)))]
-    shown = alike[: MAX_EFFECTS if len(alike) <= MAX_EFFECTS else MAX_EFFECTS - 1]
-    first = [effect for group in shown for effect in group]
-    which = "Significant" if len(arms) == len(first) else f"Largest of {len(arms)} significant effects"
-    baselines = join_names(list(dict.fromkeys(effect.contrast.against for effect in first)))
-    names, places = [effect.contrast.arm for effect in first], list(dict.fromkeys(_place(effect)[1] for effect in first))
-    differ = len(set(names)) < len(names), len(places) > 1  # a variant that is named twice is told by its part
-    details = [", ".join(filter(None, (effect_text(group[0]), *itertools.compress(_place(group[0]), differ)))) for group in shown]
-    texts = [f"{_names(group)} ({detail})" for group, detail in zip(shown, details, strict=True)]
-    where = f" ({places[0]})" if not differ[1] and places[0] else ""
-    return f"{which} in {MEASURES[measure].title} against {baselines}{where}: {join_names(texts)}."
-
-
-def _names(effects: Sequence[Effect]) -> str:
-    names = [effect.contrast.arm for effect in effects]
-    if len(names) > MAX_EFFECTS:
-        names = [*names[:MAX_NAMED], f"{len(names) - MAX_NAMED} more"]
-    return "; ".join(names) if any(", " in name for name in names) else join_names(names)
-
-
-def _place(effect: Effect) -> tuple[str, str]:
-    """Name the part of an effect, and its place there."""
-    return effect.contrast.part, place_text(effect.contrast.place)
-
-
-def _largest(effects: Sequence[Effect]) -> list[Effect]:
-    """Return the largest effect of each arm, largest first."""
-    ordered = sorted(effects, key=lambda effect: effect.size, reverse=True)
-    by_arm = {(effect.contrast.arm, effect.contrast.against): effect for effect in reversed(ordered)}
-    return sorted(by_arm.values(), key=lambda effect: effect.size, reverse=True)
 
 
 def _predictions(study: Study) -> Iterator[str]:

@@ -6,14 +6,11 @@ A run without peers has no such section. A place is one combination of part, len
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from bench import numbers
 from bench.analysis.ratios import SHIPPED, Mean, PeerComparison, PeerPlace
 from bench.analysis.study import Study
-from bench.intervals import Interval
 from bench.report.document import TableBlock
-from bench.report.sections.verdicts import interval_json
 from bench.report.tables import Table
 
 MEANS_CAPTION = (
@@ -39,28 +36,6 @@ def peer_blocks(study: Study) -> tuple[TableBlock, ...]:
         (excluded_table(comparison), EXCLUDED_CAPTION),
     )
     return tuple(TableBlock(table=table, caption=caption) for table, caption in found if table.rows)
-
-
-def peer_json(study: Study) -> dict[str, Any]:
-    """Return the comparison for `verdicts.json`; {} without peers.
-
-    Unknown ratios have no numbers.
-    """
-    comparison = study.peers
-    if comparison is None:
-        return {}
-    means = [
-        {"part": mean.part, "peer": mean.peer, "kind": mean.kind, "cells": mean.num_places, **_ratio_json(mean.ratio)}
-        for mean in comparison.means
-    ]
-    cells = [
-        {**_place_json(pair.place), "peer": pair.peer, "engine": pair.ours["engine"], **_ratio_json(pair.ratio)}
-        for pair in comparison.fastest
-    ]
-    excluded = [
-        {**_place_json(lost.place), "whose": lost.side, "engine": lost.row["engine"], "reason": lost.reason} for lost in comparison.excluded
-    ]
-    return {"standing": {"means": means, "cells": cells, "excluded": excluded}}
 
 
 def mean_table(means: Sequence[Mean]) -> Table:
@@ -112,11 +87,3 @@ def _table(names: tuple[str, ...], rows: Mapping[tuple[str, ...], Mapping[str, s
 
 def _place_texts(place: PeerPlace) -> tuple[str, str, str]:
     return place.part, numbers.exact(place.seq_len), numbers.exact(place.batch_size)
-
-
-def _place_json(place: PeerPlace) -> dict[str, Any]:
-    return {"part": place.part, "phase": place.phase, "n": place.seq_len, "batch_size": place.batch_size}
-
-
-def _ratio_json(ratio: Interval | None) -> dict[str, float | None]:
-    return interval_json(ratio) if ratio else {}
