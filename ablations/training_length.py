@@ -9,7 +9,7 @@ best for each family (docs/accuracy.md).
 
 Source: arXiv 2010.11929, Sec. 4 (ViT gains from long training); arXiv 2105.08050, Table 2 (gMLP and DeiT after 300 epochs).
 
-Cost: four to six hours of a core (estimate), with CIFAR-10 (needs --data-root); an hour on a GPU (estimate); a minute with --quick on a CPU.
+Cost: four and a half hours of a core, with CIFAR-10 (needs --data-root); an hour on a GPU (estimate); a minute with --quick on a CPU.
 """
 
 from collections.abc import Sequence

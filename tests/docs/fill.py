@@ -123,6 +123,7 @@ CIFAR_4M, CIFAR_51M, TREC = "2026-11-26_cpu_cifar10_4m", "2026-11-26_cpu_cifar10
 CNN = "2026-11-29_cpu_cnn"
 ARTICLE, TOGETHER = "2026-11-29_cpu_article", "2026-11-29_cpu_vision_recipe_together"
 DATA, OPTIMIZER = "2026-11-28_cpu_data_size", "2026-11-28_cpu_optimizer"
+LONGER = "2026-11-29_cpu_training_length"
 PATCHES, SIZES_OF_IMAGES, SPANS = "2026-11-28_cpu_patch_size", "2026-11-29_cpu_scale", "2026-11-28_cpu_text"
 GPU, CIFAR_GPU = "2026-11-28_cuda_gpu", "2026-11-28_cuda_cifar10_65_tuned"
 SHARE = "{flops_quadratic_share:percent}"
@@ -464,7 +465,20 @@ PLACES: Mapping[str, Fillable] = {
         f"data_{items.replace(',', '')}_vit": effect(DATA, "photographs", f"gMLP, {items}", against=f"ViT, {items}")
         for items in ("1,000", "7,000", "50,000")
     },
-    "patch_lead_8": lead(PATCHES, "gmlp", "vit", seq_len=17),
+    **{
+        f"longer_{epochs}": cells(
+            *(score(LONGER, "photographs", f"{family}, {epochs} epochs", 17) for family in ("gMLP", "ViT", "Transformer")),
+            *(
+                effect(LONGER, "photographs", f"gMLP, {epochs} epochs", against=f"{family}, {epochs} epochs")
+                for family in ("ViT", "Transformer")
+            ),
+        )
+        for epochs in (5, 40)
+    },
+    **{
+        f"longer_{epochs}_vit": effect(LONGER, "photographs", f"gMLP, {epochs} epochs", against=f"ViT, {epochs} epochs")
+        for epochs in (5, 40)
+    },
     **{
         f"patch_{pixels}": cells(
             compared(PATCHES, MEANS, FAMILY_ROWS, seq_len=n), *(lead(PATCHES, "gmlp", rival, seq_len=n) for rival in ("vit", "transformer"))
