@@ -463,7 +463,7 @@ PLACES: Mapping[str, Fillable] = {
     },
     **{
         f"data_{items.replace(',', '')}_vit": effect(DATA, "photographs", f"gMLP, {items}", against=f"ViT, {items}")
-        for items in ("1,000", "7,000", "50,000")
+        for items in ("1,000", "50,000")
     },
     **{
         f"longer_{epochs}": cells(
