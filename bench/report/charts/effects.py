@@ -14,16 +14,13 @@ from bench.analysis.effects import QUALITIES, Contrast, Effect, place_text
 from bench.analysis.study import Study
 from bench.questions import EQUAL, Measure
 from bench.report.charts.forest import Row, draw_forest
-from bench.report.charts.style import GREY, TEAL, display_name
+from bench.report.charts.style import GREY, TEAL
 from bench.report.document import FigureBlock
 from bench.report.sections.findings import asked_pairs
-from bench.report.sections.wording import effect_text, join_names
-from bench.spec import AUTO, NO_ATTENTION
+from bench.report.sections.wording import effect_text, effects_title, join_names, variant_name
 
 MAX_ROWS = 12
 MEASURED_COSTS = ("latency_ms", "activation_bytes", "flops")
-FEW = 2
-"""So many shown effects are named in the title."""
 
 
 def draw_effects(study: Study) -> FigureBlock | None:
@@ -81,15 +78,6 @@ def _without_model(contrast: Contrast) -> dict[str, Any]:
     return {key: value for key, value in contrast.place.items() if key not in keys}
 
 
-def variant_name(effect: Effect) -> str:
-    """Name the variant, and the model where it has several: `2 blocks, ViT`."""
-    place = effect.contrast.place
-    if "model" not in place:
-        return effect.contrast.arm
-    kernel = "" if place.get("attention") in (None, AUTO, NO_ATTENTION) else f" ({place['attention']})"
-    return f"{effect.contrast.arm}, {display_name(place['model'] + kernel)}"
-
-
 def largest(effects: Sequence[Effect]) -> list[Effect]:
     """Return the effects to draw, those that are shown first, then by size."""
     return sorted(effects, key=lambda effect: (not effect.shown, -effect.size))[:MAX_ROWS]
@@ -97,23 +85,6 @@ def largest(effects: Sequence[Effect]) -> list[Effect]:
 
 def _preference(seq_len: int, place: Mapping[str, Any]) -> tuple[bool, int, float, str]:
     return place.get("phase", "infer") != "infer", -seq_len, place.get("batch_size", 0.0), place_text(place)
-
-
-def effects_title(effects: Sequence[Effect]) -> str:
-    """Name the effects that are shown, or say how many are."""
-    title, num = effects[0].measure.title, len(effects)
-    shown = sorted((effect for effect in effects if effect.shown), key=lambda effect: effect.size, reverse=True)
-    if not shown:
-        return (
-            f"None of {num} effects on {title} is significant"
-            if num > 1
-            else f"{variant_name(effects[0])} does not significantly change {title}"
-        )
-    if len(shown) <= FEW:
-        names = join_names([f"{variant_name(effect)} ({effect_text(effect)})" for effect in shown])
-        others = f"; {num - len(shown)} more open" if num > len(shown) else ""
-        return f"{names} {'change' if len(shown) > 1 else 'changes'} {title}{others}"
-    return f"{len(shown)} of {num} effects on {title} are significant, the largest of {variant_name(shown[0])} ({effect_text(shown[0])})"
 
 
 def _has_pairs(study: Study, effects: Sequence[Effect]) -> bool:

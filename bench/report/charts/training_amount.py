@@ -18,6 +18,8 @@ from bench.report.charts.lines import Line, draw_series, label_ends, panels
 from bench.report.charts.style import SeriesStyle, display_name, series_styles
 from bench.report.charts.ticks import linear_ticks, spaced
 from bench.report.document import FigureBlock
+from bench.report.sections.findings import NOT_SIGNIFICANT
+from bench.report.sections.wording import effect_number, effect_text
 from bench.report.tables import Table
 from bench.spec import PlannedCell, RequestError, base_recipe
 from bench.tasks._info import info_of
@@ -159,9 +161,9 @@ def amount_title(study: Study, amount: Amount, points: Sequence[Point]) -> str:
 
 
 def _lead_text(effect: Effect, amount: Amount, number: int, *, has_units: bool) -> str:
-    points, unit = (" points", f" {amount.unit}") if has_units else ("", "")
-    open_ = "" if effect.shown else " (not significant)"
-    return f"{100 * effect.estimate.estimate:+.1f}{points} {amount.text.format(number)}{unit}{open_}"
+    lead = effect_text(effect) if has_units else effect_number(effect.estimate.estimate, effect.measure)
+    unit = f" {amount.unit}" if has_units else ""
+    return f"{lead} {amount.text.format(number)}{unit}{'' if effect.shown else f' ({NOT_SIGNIFICANT})'}"
 
 
 def _table(amount: Amount, points: Sequence[Point]) -> Table:

@@ -13,18 +13,17 @@ import pandas
 from bench import numbers
 from bench.analysis.accuracy import GROUP, Comparison
 from bench.analysis.claims import ANSWERS, UNDECIDED, Verdict
-from bench.analysis.effects import QUALITIES, place_text
+from bench.analysis.effects import QUALITIES
 from bench.analysis.frame import FUSED, incomplete, work_text
 from bench.analysis.front import accuracies_of
 from bench.analysis.growth import PEAK, Crossovers, FlopsGrowth, gate_and_attention, gating_pairs
 from bench.analysis.ratios import FASTEST_PEER, PeerComparison
 from bench.analysis.study import Study
 from bench.analysis.trust import unlike_planned, unlike_sizes
-from bench.questions import MEASURES
 from bench.reading.table import row_values
 from bench.report.sections import winners
 from bench.report.sections.findings import finding_sentences
-from bench.report.sections.wording import SIZES, configurations_text, effect_text, join_names, size_note, spell_out_model
+from bench.report.sections.wording import SIZES, configurations_text, effects_title, join_names, size_note, spell_out_model
 from bench.spec import Plan
 
 MAX_SENTENCES = 3
@@ -34,7 +33,7 @@ MAX_GROWTHS = 3
 MAX_MODELS = 6
 NOTHING = "This run measured nothing that can be compared."
 EQUAL_SIZE = "equal size"
-ORDINARY = ("At", "Fastest", "In", "Largest", "Neither", "No", "Not", "Of", "Ours", "Significant", "The")
+ORDINARY = ("At", "Fastest", "In", "Neither", "No", "None", "Not", "Of", "Ours", "The")
 """Words with which a sentence may begin that are not names."""
 
 
@@ -271,21 +270,13 @@ def _peer_means(comparison: PeerComparison) -> Iterator[str]:
 
 
 def _shown_effects(study: Study) -> Iterator[str]:
-    """Count the effects that are significant, on the first quality that was measured and on time where times can be trusted; name the largest."""
+    """Say which effects are shown: on the first quality that was measured, and on time where times can be trusted."""
     against = {part.name: part.baseline for part in study.plan.parts}
     found = [effect for effect in study.effects if effect.contrast.against == against[effect.contrast.part]]
     quality = next((name for name in QUALITIES if any(effect.measure.name == name for effect in found)), "")
     for name in filter(None, (quality, "" if study.caveat else "latency_ms")):
-        effects = [effect for effect in found if effect.measure.name == name]
-        if shown := [effect for effect in effects if effect.shown]:
-            largest = max(shown, key=lambda effect: effect.size)
-            where = ", ".join(filter(None, (effect_text(largest), place_text(largest.contrast.place))))
-            count = (
-                f"Of {numbers.counted(len(effects), 'effect')} on {MEASURES[name].title} {len(shown)} {'is' if len(shown) == 1 else 'are'}"
-            )
-            yield f"{count} significant, the largest of {largest.contrast.arm} ({where})."
-        elif effects:
-            yield f"No effect on {MEASURES[name].title} is significant."
+        if effects := [effect for effect in found if effect.measure.name == name]:
+            yield f"{effects_title(effects)}."
 
 
 def _predictions(study: Study) -> Iterator[str]:

@@ -10,6 +10,7 @@ from bench.analysis.effects import Effect
 from bench.analysis.trust import UnlikeSize
 from bench.questions import Measure
 from bench.report.charts.style import KERNELS, display_name
+from bench.spec import AUTO, NO_ATTENTION
 
 LINEAR, QUADRATIC = "n", "n\N{SUPERSCRIPT TWO}"
 """Growth, as guides and ticks of figures have it."""
@@ -17,6 +18,8 @@ SIZES = {"params": "equal parameters", "shape": "fixed shape", "flops": "equal F
 """Matching policies (`--match`) in words."""
 POLICIES = {match: text if match == "none" else f"{text} at every n" for match, text in (SIZES | {"shape": "one shape"}).items()}
 """The same of models at several lengths."""
+FEW = 2
+"""So many shown effects are named in the title."""
 SERIES = re.compile(rf"[\w.:=+-]+ \((?:{'|'.join(KERNELS)})\)")
 """A model with its attention kernel."""
 POLICY_VALUE = re.compile(rf"\bmatch ({'|'.join(POLICIES)})\b")
@@ -80,6 +83,32 @@ def effect_number(value: float, measure: Measure) -> str:
     if measure.is_ratio:
         return numbers.significant(value)
     return f"{100 * value:+.1f}" if measure.in_points else f"{value:+.3g}"
+
+
+def variant_name(effect: Effect) -> str:
+    """Name the variant, and the model where it has several: `2 blocks, ViT`."""
+    place = effect.contrast.place
+    if "model" not in place:
+        return effect.contrast.arm
+    kernel = "" if place.get("attention") in (None, AUTO, NO_ATTENTION) else f" ({place['attention']})"
+    return f"{effect.contrast.arm}, {display_name(place['model'] + kernel)}"
+
+
+def effects_title(effects: Sequence[Effect]) -> str:
+    """Name the effects that are shown, or say how many are."""
+    title, num = effects[0].measure.title, len(effects)
+    shown = sorted((effect for effect in effects if effect.shown), key=lambda effect: effect.size, reverse=True)
+    if not shown:
+        return (
+            f"None of {num} effects on {title} is significant"
+            if num > 1
+            else f"{variant_name(effects[0])} does not significantly change {title}"
+        )
+    if len(shown) <= FEW:
+        names = join_names([f"{variant_name(effect)} ({effect_text(effect)})" for effect in shown])
+        others = f"; {num - len(shown)} more open" if num > len(shown) else ""
+        return f"{names} {'change' if len(shown) > 1 else 'changes'} {title}{others}"
+    return f"{len(shown)} of {num} effects on {title} are significant, the largest of {variant_name(shown[0])} ({effect_text(shown[0])})"
 
 
 def configurations_text(counts: Mapping[str, tuple[int, int]]) -> str:
