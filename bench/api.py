@@ -305,7 +305,7 @@ def diff(first: str | Path | RunResult, second: str | Path | RunResult, *, optio
 
     Example: bench.diff("results/BEFORE", "results/AFTER", fail_if="latency_ms>1.05").failing
     """
-    from bench.analysis.runs import compare_folders
+    from bench.analysis.diff import compare_folders
     from bench.report.console_views import write_two_runs
     from bench.report.sections.diff import json_of, sentences, text_tables
 

@@ -37,8 +37,6 @@ from bench.report import console_views
 from bench.spec import PLAN, RequestError
 
 LIST_KINDS = tuple(catalog.FOLDERS)
-PEERS = "peers"
-"""The question in `ablations/` that `bench peers` answers."""
 
 MODEL_HELP = "A family with options, a published variant, or a model such as timm:NAME."
 MEASURE, LOOK_UP, READ = "Measure", "Plan and look up", "Read results"
@@ -247,7 +245,7 @@ def peers(request: Request, options: Options) -> None:
 
     Checks that outputs are equal, then times in pairs. An unfinished run is continued. For parts of it: bench ablate peers --part PART.
     """
-    answer(PEERS, request, options)
+    answer("peers", request, options)
 
 
 @command(READ, "bench report results/2026-11-20_cpu_digits")
@@ -339,7 +337,7 @@ def diff(
         raise RequestError(
             f"bench diff compares two runs, not {len(runs)}", "try bench diff RUN_A RUN_B, or bench diff --code REV_A REV_B -- REQUEST"
         )
-    from bench.analysis.runs import compare_folders
+    from bench.analysis.diff import compare_folders
 
     found, check = compare_folders(Path(runs[0]), Path(runs[1]), options.fail_if)
     console_views.show_two_runs(found, check, options.out, as_json=options.json)
@@ -374,7 +372,7 @@ def pool(options: Options, runs: Annotated[list[Path], argument("Folders of runs
     Runs of one type are listed with the range over these occasions; unlike types are not joined (docs/hosts.md). The page is in reports/ by default,
     named after the first run, with _pool.
     """
-    from bench.analysis.runs import pool_runs
+    from bench.analysis.pool import pool_runs
     from bench.files import writing
     from bench.reading.store import read_run, report_folder
     from bench.report.pool import require_same_runs, show, write_pool

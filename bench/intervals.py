@@ -47,6 +47,11 @@ class Interval:
         return self.low <= value <= self.high
 
     @property
+    def bounds(self) -> tuple[float | None, float | None]:
+        """Both bounds, as a table holds them: None where it is open."""
+        return (None, None) if self.is_open else (self.low, self.high)
+
+    @property
     def is_open(self) -> bool:
         """Whether it excludes nothing: there were too few rounds for its level."""
         return math.isinf(self.high)
@@ -56,6 +61,11 @@ class Interval:
         low, high = map(_exp, (self.low, self.high))
         span = self.span and (_exp(self.span[0]), _exp(self.span[1]))
         return Interval(estimate=math.exp(self.estimate), low=low, high=high, num=self.num, span=span)
+
+
+def exactly(value: float) -> Interval:
+    """Return the interval of a value without noise, such as a count."""
+    return Interval(estimate=value, low=value, high=value, num=1)
 
 
 def _exp(value: float) -> float:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import bench
-from bench.analysis.trust import unlike_planned, unlike_sizes
+from bench.analysis.sizes import unlike_planned, unlike_sizes
 from bench.cli import main
 from bench.peers import own_code, own_import
 from bench.planning.own_width import nearest_width

@@ -6,7 +6,7 @@ import importlib.util
 
 import pytest
 
-from bench.analysis.ratios import BEST_ARM, OURS
+from bench.analysis.peers import BEST_ARM, OURS
 from bench.planning.ablation import ablation_of, plan_ablation
 from bench.planning.request import Request
 from bench.questions import Ablation, Arm, Grid, Prediction

@@ -1,4 +1,4 @@
-"""Judge claims: those about quadratic cost, with the results that would support or refute each, and the predictions of a plan.
+"""Judge the claims about quadratic cost, with the results that would support or refute each.
 
 A judge finds the relevant intervals; `answer_of` then answers supported, refuted or undecided. What is counted is exact: FLOPs and weights by closed
 forms, bytes by the polynomial of the counts. Times are judged by the local exponent between the two longest lengths, and by the ratio of gMLP's time
@@ -7,7 +7,6 @@ to ViT's at every length.
 Intervals hold jointly for the comparisons that a reader would choose from, so the correction depends on the kind:
 
 - gMLP's speed against ViT's: Bonferroni over the models of one length. A claim about every length of a scope holds if it holds at each.
-- Predictions: Bonferroni over the effects on one measure at one place of a part (until 2026-11-27: of the whole run).
 - Differences in accuracy: Bonferroni over the pairs of one task, size and length.
 - Local exponents: plain 95 % intervals.
 
@@ -18,29 +17,23 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import math
 import operator
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from bench import numbers
-from bench.analysis.accuracy import GROUP, MIN_DECIDED_SEEDS, Scores, Solved, compare_scores, seed_caveat
-from bench.analysis.effects import Contrast, Effect, place_text
+from bench.analysis.accuracy import GROUP, MIN_DECIDED_SEEDS, Scores, compare_scores
 from bench.analysis.frame import SCOPE_KEYS, WITHOUT_PAIRS, is_subject, label_of, scope_of, scope_rank
 from bench.analysis.growth import ACTIVATIONS, LATENCY, Series, local_exponents, polynomial_of, samples_of, series_of
-from bench.intervals import Interval, joint_level
+from bench.analysis.verdicts import REFUTED, SUPPORTED, UNDECIDED, Claim, Estimate, Verdict, answer_of, answer_to_all, withheld
+from bench.intervals import Interval, exactly, joint_level
 from bench.numbers import is_empty, known
-from bench.questions import EQUAL, HIGHER, MEASURES, SOLVES, Prediction
 from bench.reading.timings import Timings, ratio_of
-from bench.spec import MEASURED, Plan
+from bench.spec import MEASURED
 
-COUNTED = ("params", "flops", "memory", "activation_bytes", "train_flops")
-"""Quantities of claims and predictions that have no noise."""
-QUICK = "A quick run decides nothing that is timed or trained: it has few rounds and short limits."
-SUPPORTED, REFUTED, UNDECIDED = ANSWERS = ("supported", "refuted", "undecided")
 MARGIN = 0.02
 """The largest loss of accuracy that still counts as equal, as a fraction of the test items."""
 MIN_CLAIM_ROUNDS = 5
@@ -48,209 +41,6 @@ FIRST, SECOND = "gmlp", "vit"
 SHAPE_ONLY = "Not judged: the shape is fixed, so sizes match at the shortest length only."
 SPEED_WORDS = {SUPPORTED: "faster", REFUTED: "slower", UNDECIDED: "not significantly different"}
 Row = Mapping[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Claim:
-    """A statement, fixed before measuring, that a run supports or refutes.
-
-    `question`: the claim in words.
-    `metric`: the quantity that the claim is about.
-    `name`: the key of a claim about quadratic cost; empty for a prediction.
-    `supported_by`, `refuted_by`: the conditions, in words.
-    `cells`: the configurations that the claim needs, in words.
-    `because`: why a plan predicts it.
-
-    Only claims about quadratic cost have the fields below.
-    `kind`: the judge (`bench.analysis.claims.JUDGES`).
-    `subject`: the series to judge (`bench.analysis.frame.is_subject`).
-    """
-
-    question: str
-    metric: str
-    name: str = ""
-    supported_by: str = ""
-    refuted_by: str = ""
-    cells: str = ""
-    because: str = ""
-    kind: str = ""
-    subject: str = ""
-
-    @property
-    def timed(self) -> bool:
-        """Whether the claim is about latency."""
-        return self.metric.startswith("latency")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """A named figure behind a verdict.
-
-    `unit`: ratio, difference, share, exponent or length.
-    """
-
-    name: str
-    value: Interval
-    unit: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """The answer to one claim about one subject.
-
-    `about`: the models or variants compared.
-    `answer`: supported, refuted or undecided.
-    `reason`: why, in words.
-    `scope`: the workload and matching policy, or the part of the plan.
-    `n`: the sequence length; None for all lengths together.
-    `estimates`: the figures behind the answer.
-    `cells`: ids of the rows used.
-    `reach`: the longest length of those rows over the shortest.
-    `others`: verdicts on the same claim and subject in other scopes.
-    """
-
-    claim: Claim
-    about: str
-    answer: str
-    reason: str
-    scope: Mapping[str, Any] = field(default_factory=dict)
-    n: int | None = None
-    estimates: tuple[Estimate, ...] = ()
-    cells: tuple[str, ...] = ()
-    reach: float = 1.0
-    others: tuple[Verdict, ...] = ()
-
-    @property
-    def decided(self) -> bool:
-        """Whether the claim is supported or refuted."""
-        return self.answer != UNDECIDED
-
-
-def answer_of(estimate: Interval, low: float = -math.inf, high: float = math.inf, *, inclusive: bool = False) -> str:
-    """Judge by the whole interval: supported inside the bounds, refuted outside.
-
-    `inclusive`: an interval that touches a bound still supports.
-    """
-    if estimate.high < low or estimate.low > high:
-        return REFUTED
-    inside = low <= estimate.low and estimate.high <= high if inclusive else low < estimate.low and estimate.high < high
-    return SUPPORTED if inside else UNDECIDED
-
-
-def answer_to_all(answers: Collection[str], *, complete: bool = True) -> str:
-    """Join answers from several places: one refutation refutes, all must support.
-
-    `complete`: every place that the claim needs has an answer; otherwise nothing is supported.
-    """
-    if REFUTED in answers:
-        return REFUTED
-    return SUPPORTED if complete and set(answers) == {SUPPORTED} else UNDECIDED
-
-
-def withheld(verdict: Verdict, *, quick: bool) -> Verdict:
-    """Make an answer of a quick run undecided, unless it is about counts, which are exact."""
-    if not quick or not verdict.decided or verdict.claim.metric in COUNTED:
-        return verdict
-    return dataclasses.replace(verdict, answer=UNDECIDED, reason=f"{QUICK} Otherwise: {verdict.answer}. {verdict.reason}".strip())
-
-
-def claim_of(prediction: Prediction) -> Claim:
-    """Return a prediction as a claim in words.
-
-    Examples: `accuracy higher by more than 0.02`, `latency equal within 5 %`.
-    """
-    measure = MEASURES[prediction.measure]
-    if prediction.is_about_solving:
-        text = "solves the task in most seeds" if prediction.expected == SOLVES else "does not solve the task in most seeds"
-        return Claim(question=text, metric=measure.name, because=prediction.because)
-    by = f"{100 * prediction.by:g} %" if measure.is_ratio else f"{prediction.by:g}"
-    more = f" within {by}" if prediction.expected == EQUAL else (f" by more than {by}" if prediction.by else "")
-    where = f" at n = {prediction.seq_len}" if prediction.seq_len is not None else ""
-    text = f"{measure.title} {prediction.expected}{more}{where}"
-    return Claim(question=text, metric=measure.name, because=prediction.because)
-
-
-def _unanswered(prediction: Prediction, reason: str) -> Verdict:
-    """Return an undecided verdict; the judges replace its fields."""
-    about = " against ".join(filter(None, (prediction.arm, prediction.against)))
-    return Verdict(claim=claim_of(prediction), about=about, scope={"part": prediction.part}, answer=UNDECIDED, reason=reason)
-
-
-def answer_to(prediction: Prediction, estimate: Interval) -> str:
-    """Judge one effect.
-
-    An interval that touches a bound supports `equal`, but not `higher` or `lower`.
-    """
-    return answer_of(estimate, *_supporting_bounds(prediction), inclusive=prediction.expected == EQUAL)
-
-
-def _supporting_bounds(prediction: Prediction) -> tuple[float, float]:
-    """Return the bounds between which a whole interval supports a prediction.
-
-    A ratio that is lower by 30 % is below 0.7; one that is equal within 5 % lies between 1 / 1.05 and 1.05.
-    """
-    same = 1.0 if MEASURES[prediction.measure].is_ratio else 0.0
-    above, below = same + prediction.by, same - prediction.by
-    if prediction.expected == EQUAL:
-        return (1 / above if same else below), above
-    return (above, math.inf) if prediction.expected == HIGHER else (-math.inf, below)
-
-
-def is_about(prediction: Prediction, contrast: Contrast) -> bool:
-    """Return whether a prediction, which names both arms, is about two cells."""
-    pair = (prediction.part, prediction.arm, prediction.against)
-    return (contrast.part, contrast.arm, contrast.against) == pair and prediction.seq_len in (None, contrast.seq_len)
-
-
-def judge_prediction(prediction: Prediction, contrasts: Sequence[Contrast], effects: Sequence[Effect]) -> Verdict:
-    """Judge a prediction by the effects at every place of the part.
-
-    The prediction must name both arms (`with_baselines`).
-    """
-    measure = MEASURES[prediction.measure]
-    asked = [contrast for contrast in contrasts if is_about(prediction, contrast)]
-    if not asked:
-        return _unanswered(prediction, "not in this run")
-    found = [effect for effect in effects if effect.contrast in asked and effect.measure == measure]
-    if not found:
-        return _unanswered(prediction, f"{measure.title} was not measured for both variants")
-    # a place where one arm diverged has no effect, yet must keep the prediction from being supported
-    lost = [contrast.place for contrast in asked if contrast not in [effect.contrast for effect in found]]
-    reasons = [f"{f'{place_text(place)}: ' if place else ''}{measure.title} is missing for one variant or both" for place in lost]
-    reasons += [effect.caveat for effect in found if effect.caveat]
-    answers = [UNDECIDED if effect.caveat else answer_to(prediction, effect.estimate) for effect in found]
-    if not reasons and len(set(answers)) > 1:
-        by_answer = {answer: [effect for at, effect in zip(answers, found, strict=True) if at == answer] for answer in answers}
-        reasons = [f"{answer} at {' and '.join(place_text(e.contrast.place) for e in members)}" for answer, members in by_answer.items()]
-    return dataclasses.replace(
-        _unanswered(prediction, "; ".join(dict.fromkeys(reasons))),
-        answer=answer_to_all(answers, complete=not lost),
-        estimates=tuple(Estimate(name=place_text(e.contrast.place), value=e.estimate, unit=measure.unit) for e in found),
-        cells=tuple(dict.fromkeys(itertools.chain.from_iterable(effect.contrast.cells for effect in found))),
-    )
-
-
-def judge_solving(prediction: Prediction, plan: Plan, solved: Mapping[str, Solved]) -> Verdict:
-    """Judge whether an arm solves its task, or fails to, by the exact interval of the share of its seeds against one half.
-
-    `solved`: the seeds that solve the task, by cell id.
-    """
-    part = next((part for part in plan.parts if part.name == prediction.part), None)
-    arms = {arm.name: arm.cells for arm in part.arms} if part else {}
-    found = {cell_id: solved[cell_id] for cell_id in arms.get(prediction.arm, ()) if cell_id in solved}
-    if not found:
-        return _unanswered(prediction, "not in this run" if prediction.arm not in arms else "it was not trained")
-    if caveat := seed_caveat(min(one.of for one in found.values()), plan.settings.seeds):
-        return _unanswered(prediction, caveat)
-    expected = prediction.expected == SOLVES
-    answers = [UNDECIDED if one.is_by_most is None else SUPPORTED if one.is_by_most == expected else REFUTED for one in found.values()]
-    counts = ", ".join(f"{one.num} of {one.of} seeds" for one in found.values())
-    return dataclasses.replace(
-        _unanswered(prediction, counts),
-        answer=answer_to_all(answers),
-        estimates=tuple(Estimate(name="", value=one.share(), unit="share") for one in found.values()),
-        cells=tuple(found),
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -292,17 +82,9 @@ def _is_about(rows: Sequence[Row], subject: str) -> bool:
 
 
 _SHAPE = "one fixed shape at 4 or more lengths, the longest at least 16 times the shortest"
-
-
 _HAS, _LACKS = "the closed form has a term in n^2", "the closed form has no term in n^2"
-
-
 _STORES, _STORES_NONE = "the polynomial of the counted bytes has a term in n^2", "the polynomial of the counted bytes has no term in n^2"
-
-
 _STEEP = "the interval of the local exponent between the two longest lengths lies above 1"
-
-
 _FLAT = "that interval lies below 1"
 
 
@@ -465,7 +247,7 @@ def _closed(claim: Claim, evidence: Evidence, share_of: Callable[[Row, Row], flo
 
 
 def _exact_share(share: float, n: int) -> Estimate:
-    return Estimate(name=f"share of n^2 at n = {n}", value=Interval(estimate=share, low=share, high=share, num=1), unit="share")
+    return Estimate(name=f"share of n^2 at n = {n}", value=exactly(share), unit="share")
 
 
 def judge_flops(claim: Claim, evidence: Evidence) -> list[Verdict]:

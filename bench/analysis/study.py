@@ -15,30 +15,17 @@ from typing import Any
 import pandas
 
 from bench.analysis.accuracy import CurveGroup, Solved, equal_budgets, solved_seeds
-from bench.analysis.claims import QUICK, Evidence, Verdict, judge, judge_prediction, judge_solving, withheld
-from bench.analysis.effects import ArmFront, Contrast, Effect, Observations, arm_fronts, contrasts_of, effects_of, with_baselines
+from bench.analysis.arm_fronts import ArmFront, arm_fronts
+from bench.analysis.claims import Evidence, judge
+from bench.analysis.crossings import ClosedCrossing, PairCrossing, closed_pairs, measured_pairs
+from bench.analysis.effects import Contrast, Effect, Observations, contrasts_of, effects_of, with_baselines
 from bench.analysis.frame import cells, is_subject, mixes_all, prepare, scopes_of, varying
-from bench.analysis.growth import (
-    ClosedCrossing,
-    FlopsGrowth,
-    Growth,
-    PairCrossing,
-    closed_pairs,
-    flops_growth,
-    growth_of,
-    measured_pairs,
-    quadratic_home,
-)
-from bench.analysis.ratios import (
-    PeerComparison,
-    Ranking,
-    RelativeTimes,
-    compare_peers,
-    main_rows,
-    rank_latency,
-    relative_times,
-)
+from bench.analysis.growth import FlopsGrowth, Growth, flops_growth, growth_of, quadratic_home
+from bench.analysis.peers import PeerComparison, compare_peers
+from bench.analysis.predictions import judge_prediction, judge_solving
+from bench.analysis.ratios import Ranking, RelativeTimes, main_rows, rank_latency, relative_times
 from bench.analysis.trust import Concern, concerns
+from bench.analysis.verdicts import QUICK, Verdict, withheld
 from bench.planning.jobs import expected_jobs
 from bench.questions import Prediction
 from bench.reading.merge import merge_runs, rows_of_runs
@@ -314,15 +301,15 @@ def num_missing(run: StoredRun) -> int:
     return len(expected_jobs(run.plan, run.records))
 
 
-def concerns_of(*runs: StoredRun, rows: pandas.DataFrame | None = None, left: int | None = None) -> list[Concern]:
+def concerns_of(*runs: StoredRun, rows: pandas.DataFrame, left: int | None = None) -> list[Concern]:
     """Return the concerns on one run, or on several merged runs.
 
     For several runs, the worst control and the busiest machine are used.
-    `rows`: their table, and `left`: their number of jobs left to run, if known.
+    `rows`: their table. `left`: their number of jobs left to run, if known.
     """
     busiest = max(runs, key=lambda run: run.environment.get("busy_cores") or 0.0)
     return concerns(
-        rows_of_runs(runs) if rows is None else rows,
+        rows,
         _worst_control(runs),
         busiest.environment,
         metrics=merge_runs(runs).plan.metrics,

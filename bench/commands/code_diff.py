@@ -31,7 +31,7 @@ from bench.running.revisions import OWN_FOLDER, PACKAGES, PROTOCOL, Revision, ch
 from bench.spec import LATENCY, Part, Plan, PlannedArm, PlannedCell, RequestError
 
 if TYPE_CHECKING:
-    from bench.analysis.runs import Bound
+    from bench.analysis.diff import Bound
     from bench.analysis.study import Study
     from bench.reading.store import StoredRun
     from bench.report.document import Document
@@ -218,7 +218,7 @@ def _name(planned: PlannedCell) -> str:
 
 
 def _parse_bound(text: str | None) -> Bound | None:
-    from bench.analysis.runs import LATENCY_COLUMN, parse_bound
+    from bench.analysis.diff import LATENCY_COLUMN, parse_bound
 
     bound = None if text is None else parse_bound(text)
     if bound and bound.column != LATENCY_COLUMN:
@@ -322,5 +322,5 @@ def _document(
 
 
 def _ratio_json(ratio: Interval) -> dict[str, float | None]:
-    bounds = (None, None) if ratio.is_open else (ratio.low, ratio.high)
-    return {"estimate": ratio.estimate, "low": bounds[0], "high": bounds[1], "num": ratio.num}
+    low, high = ratio.bounds
+    return {"estimate": ratio.estimate, "low": low, "high": high, "num": ratio.num}

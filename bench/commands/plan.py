@@ -15,7 +15,7 @@ from bench.peers import own_code
 from bench.peers.own_import import children_end
 from bench.planning.request import Request, checked
 from bench.planning.request_file import SUFFIX, write_request
-from bench.planning.settings import announce_data_root, recipe_of, settings_of, with_lengths_of
+from bench.planning.settings import announce_data_root, recipe_of, settings_of, with_default_lengths
 from bench.report import console_views
 from bench.spec import Plan, RequestError
 
@@ -83,7 +83,7 @@ def plan_of(request: Request, *, may_be_elsewhere: bool = False, command: str = 
         families = ", ".join(catalog.names("families"))
         raise RequestError("`models` is missing", f"try `models=gmlp,vit` `seq=17,65,257`; allowed: {families}")
     if not request.seq:
-        request = with_lengths_of(device_of(request, may_be_elsewhere=may_be_elsewhere), request)
+        request = with_default_lengths(request, device_of(request, may_be_elsewhere=may_be_elsewhere))
     request = checked(request)
     for metric in (known for known in catalog.from_packages("metrics") if known.name in request.metrics):
         _require_own_columns(metric)

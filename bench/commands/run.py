@@ -213,7 +213,7 @@ def _require_time(plan: Plan, ahead: Sequence[Job], options: Options) -> None:
         )
 
 
-def _written(result: RunResult, *, has_time: bool = True, say: Say) -> Measured:
+def _written(result: RunResult, *, has_time: bool, say: Say) -> Measured:
     """Write the tables of a run and, if there is time, its page."""
     from bench.analysis.study import study
     from bench.reading.store import report_folder

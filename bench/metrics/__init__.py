@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from bench.spec import Record
 
@@ -60,13 +60,6 @@ def _plain(name: str, value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"{name} is of type {type(value).__name__}; values are numbers, texts, lists or mappings")
-
-
-class Metric(Protocol):
-    REPEAT: Repeat
-    COLUMNS: tuple[str, ...]
-
-    def summarise(self, records: Sequence[Record]) -> Mapping[str, Any]: ...
 
 
 def last_values(records: Sequence[Record], columns: Sequence[str]) -> dict[str, Any]:

@@ -18,7 +18,11 @@ from models.layers.shape import POOLS
 
 PUBLISHERS = ("timm", "torchvision")
 """Libraries of published models, which have their own names and sizes."""
-OUTSIDE = (*PUBLISHERS, "python")
+OWN_FAMILY = "python"
+"""The family of models that are imported by name, from a file or a package."""
+OUTSIDE = (*PUBLISHERS, OWN_FAMILY)
+PEERS = f"{OWN_FAMILY}:bench.peers."
+"""Prefix of a library's models at our own sizes; the library's name follows it."""
 LIBRARIES = ("timm", "torchvision", "g_mlp_pytorch", "vit_pytorch", "transformers")
 INSTALL = "pip install g-mlp-pytorch timm transformers vit-pytorch"
 EXAMPLES = {"timm": "timm:gmlp_s16_224", "torchvision": "torchvision:vit_b_16", "python": "python:bench.peers.timm:gmlp"}

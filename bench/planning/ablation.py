@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench import catalog
 from bench.needs import needs_task
-from bench.peers.names import INSTALL, LIBRARIES
+from bench.peers.names import INSTALL, LIBRARIES, PEERS
 from bench.planning.fields import read
 from bench.planning.request import Request, checked
 from bench.planning.settings import recipe_of, settings_of
@@ -23,12 +23,6 @@ from bench.tasks import require_data
 
 if TYPE_CHECKING:
     from bench.planning.build import PartRequest
-
-PEERS = "python:bench.peers."
-"""Prefix of a library's models at our own sizes.
-
-The library's name follows it.
-"""
 
 
 def ablation_of(name: str) -> Ablation:

@@ -99,18 +99,17 @@ def jobs(plan: Plan, records: Sequence[Record] | None = None, *, waits_for_all_p
 
     `waits_for_all_pilots`: whether all rounds wait for every pilot; otherwise a timing group waits for its own.
     """
-    repeats = {metric: catalog.load("metrics", metric).REPEAT for metric in plan.metrics}
-    once = [m for m in plan.metrics if repeats[m] == "once"]
-    rounds = [m for m in plan.metrics if repeats[m] == "round"]
-    seeds = [m for m in plan.metrics if repeats[m] == "seed"]
-    trials = [m for m in plan.metrics if repeats[m] == "trial"]
+    once, rounds, seeds, trials = (
+        [metric for metric in plan.metrics if repeat == catalog.load("metrics", metric).REPEAT]
+        for repeat in ("once", "round", "seed", "trial")
+    )
     pilots = _pilot_jobs(plan) if LATENCY in rounds else []
     found = together_on_gpu([*_cell_jobs(plan, once, 0), *pilots])
     if waits_for_all_pilots and records is not None:
         begun = {record.key for record in records if record.metric == PILOT}
         if any(job.key not in begun for job in pilots):
             return found
-    found += _rounds(plan, records)
+    found += _rounds(plan, rounds, records)
     search = Search(plan, records)
     found += _trial_jobs(plan, trials, search)
     found += _training_jobs(plan, seeds, None if records is None else search)
@@ -357,8 +356,7 @@ def nominal_flops_per_s(device: str, dtype: str) -> float:
     return CPU_FLOPS_PER_S if device == "cpu" else CUDA_SHARE * CUDA_PEAK_FLOPS_PER_S[dtype]
 
 
-def _rounds(plan: Plan, records: Sequence[Record] | None = None) -> list[Job]:
-    metrics = [metric for metric in plan.metrics if catalog.load("metrics", metric).REPEAT == "round"]
+def _rounds(plan: Plan, metrics: Sequence[str], records: Sequence[Record] | None) -> list[Job]:
     groups = groups_of(plan, records) if LATENCY in metrics else []
     alone = {metric: getattr(catalog.load("metrics", metric), "EVERY", 1) for metric in metrics if metric != LATENCY}
     return [

@@ -66,13 +66,13 @@ def recipe_of(request: Request) -> Recipe:
     return dataclasses.replace(recipe, epochs=request.epochs) if request.epochs else recipe
 
 
-def with_lengths_of(device: str, request: Request) -> Request:
-    """Fill in the default lengths of CUDA if `seq` is missing.
+def with_default_lengths(request: Request, device: str) -> Request:
+    """Fill in the lengths of a request that names none: those of CUDA.
 
     Published models have their own lengths; a CPU has no default.
     """
-    has_all = request.seq or all(model.is_published for model in request.models)
-    return request if device == "cpu" or has_all else dataclasses.replace(request, seq=CUDA_SEQ)
+    has_own = all(model.is_published for model in request.models)
+    return request if device == "cpu" or has_own else dataclasses.replace(request, seq=CUDA_SEQ)
 
 
 def announce_data_root(request: Request) -> None:

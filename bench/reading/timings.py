@@ -168,11 +168,11 @@ def ratio_columns(cell_id: str, reference_id: str, label: str, timings: Timings,
     found = ratio_of(cell_id, reference_id, timings, level)
     if found is None:
         return {}
-    logs = timings.log_ratios(cell_id, reference_id).values()
+    logs, (low, high) = timings.log_ratios(cell_id, reference_id).values(), found.bounds
     return {
         "ratio": found.estimate,
-        "ratio_low": None if found.is_open else found.low,
-        "ratio_high": None if found.is_open else found.high,
+        "ratio_low": low,
+        "ratio_high": high,
         "ratio_min": math.exp(min(logs)),
         "ratio_max": math.exp(max(logs)),
         "ratio_to": label,

@@ -14,8 +14,8 @@ from bench.spec import LATENCY, Plan, RequestError
 from models.layers.options import option_text
 
 if TYPE_CHECKING:
+    from bench.analysis.diff import BoundCheck, TwoRuns
     from bench.analysis.front import Fronts
-    from bench.analysis.runs import BoundCheck, TwoRuns
     from bench.analysis.study import Study
     from bench.planning.fit import LargestSizes
 
@@ -123,14 +123,13 @@ def show_two_runs(found: TwoRuns, check: BoundCheck | None, folder: Path | None,
 COMPARISON = "comparison.md"
 
 
-def write_two_runs(found: TwoRuns, check: BoundCheck | None, folder: Path) -> Path:
-    """Write one run against another as a page; return its path."""
+def write_two_runs(found: TwoRuns, check: BoundCheck | None, folder: Path) -> None:
+    """Write one run against another as a page."""
     from bench.report.markdown import to_markdown
     from bench.report.sections.diff import document_of
 
     with writing(folder):
         write_text_below(folder, COMPARISON, to_markdown(document_of(found, check)))
-    return folder / COMPARISON
 
 
 def show_groups(plan: Plan) -> None:

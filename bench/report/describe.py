@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.analysis.growth import equal_terms_at
 from bench.spec import PlannedCell
-from models.layers.cost import FLOPS_PER_MAC, ZERO
+from models.layers.cost import FLOPS_PER_MAC, ZERO, Polynomial
 
 
 def description(planned: PlannedCell) -> dict[str, Any]:
@@ -44,3 +43,8 @@ def description(planned: PlannedCell) -> dict[str, Any]:
             "total": equal_terms_at(cost.flops()),
         },
     }
+
+
+def equal_terms_at(cost: Polynomial) -> float | None:
+    """Return the n at which the n^2 term equals the linear term; None if either is absent or negative."""
+    return cost.degree(1) / cost.degree(2) if cost.degree(1) > 0 and cost.degree(2) > 0 else None

@@ -9,6 +9,7 @@ import pandas
 
 from bench import numbers
 from bench.analysis.frame import varying, work_text
+from bench.peers.names import PEERS
 from bench.report.charts.style import SPARE_COLORS, series_styles
 from bench.report.sections.wording import spell_out_model, spell_out_policy
 from bench.spec import MEASURED
@@ -75,7 +76,6 @@ WORK = ("label", "match", "phase", "engine", "dtype", "batching", "device", "tas
 """Columns that tell series apart, besides the sizes."""
 APART = {"timed_by": TIMES, "trained_by": SCORES}
 """Columns of several runs that tell series apart in some quantities only."""
-PEERS = "python:bench.peers."
 NOTED = ("status", "latency_stable", "doubts")
 """Columns that a point's note tells."""
 
@@ -139,11 +139,7 @@ def _parts(frame: pandas.DataFrame) -> list[dict[str, Any]]:
     )
     found = [_dimension(texts, name, name) for name in varying(texts, tuple(texts))]
     found += [_dimension(frame, name, name) for name in varying(frame, tuple(name for name in APART if name in frame))]
-    return [{**part, "sizes": part["name"] in ("size", "width", "depth"), "only": _only(part["name"])} for part in found]
-
-
-def _only(name: str) -> list[str] | None:
-    return list(APART[name]) if name in APART else None
+    return [{**part, "sizes": part["name"] in ("size", "width", "depth"), "only": APART.get(part["name"])} for part in found]
 
 
 def _model(label: str) -> str:

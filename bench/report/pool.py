@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import console, numbers
-from bench.analysis.runs import HostRatio, Pool
+from bench.analysis.pool import HostRatio, Pool
 from bench.files import write_text_below
 from bench.intervals import LEVEL
 from bench.report.document import Bullets, Document, Section, TableBlock
@@ -74,8 +74,8 @@ def require_same_runs(pool: Pool, folder: Path) -> None:
         raise RequestError(f"{folder} has a page of other runs, such as {min(others)}", "add `out`, with another folder")
 
 
-def write_pool(pool: Pool, folder: Path) -> Path:
-    """Write pool.md and pool.csv into `folder`, which may be missing; return the page's path."""
+def write_pool(pool: Pool, folder: Path) -> None:
+    """Write pool.md and pool.csv into `folder`, which may be missing."""
     folder.mkdir(parents=True, exist_ok=True)
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
@@ -83,14 +83,12 @@ def write_pool(pool: Pool, folder: Path) -> Path:
     writer.writerows(_values(pool))
     write_text_below(folder, NUMBERS, text.getvalue())
     write_text_below(folder, PAGE, to_markdown(_document(pool)))
-    return folder / PAGE
 
 
 def _values(pool: Pool) -> Iterator[dict[str, Any]]:
     for row in pool.rows:
         for run, ratio in row.ratios:
-            interval = (None, None) if ratio.is_open else (ratio.low, ratio.high)
-            values = (row.comparison, row.host.type, row.host.work_version, run, ratio.estimate, *interval)
+            values = (row.comparison, row.host.type, row.host.work_version, run, ratio.estimate, *ratio.bounds)
             occasions = (len(row.ratios), *(row.extremes or (None, None)), *row.cells)
             yield dict(zip(COLUMNS, (*values, *occasions), strict=True))
 

@@ -18,8 +18,8 @@ from bench.report.sections.ablation import effects_json
 from bench.report.sections.verdicts import verdicts_json
 
 
-def write_report(study: Study, folder: Path) -> list[Path]:
-    """Write the report into `folder`, creating it if missing; return all paths.
+def write_report(study: Study, folder: Path) -> None:
+    """Write the report into `folder`, creating it if missing.
 
     Writes report.md, report.html, verdicts.json, figures/*.svg, and effects.json for runs with variants. Equal data give equal bytes.
     """
@@ -28,13 +28,13 @@ def write_report(study: Study, folder: Path) -> list[Path]:
         images = images_of(document.figures)
     figures = folder / "figures"
     figures.mkdir(parents=True, exist_ok=True)
-    written = [_write(figures / f"{name}.svg", svg_file(image)) for name, image in images.items()]
+    for name, image in images.items():
+        write_bytes(figures / f"{name}.svg", svg_file(image))
     if study.effects:
-        written.insert(0, _write(folder / "effects.json", _json_bytes({"run": study.name, "effects": effects_json(study.effects)})))
-    written.insert(0, _write(folder / "verdicts.json", _json_bytes(verdicts_json(study))))
-    written.insert(0, _write(folder / "report.md", to_markdown(brief(document)).encode()))
-    written.insert(1, _write(folder / "report.html", to_html(document, images).encode()))
-    return written
+        write_bytes(folder / "effects.json", _json_bytes({"run": study.name, "effects": effects_json(study.effects)}))
+    write_bytes(folder / "verdicts.json", _json_bytes(verdicts_json(study)))
+    write_bytes(folder / "report.md", to_markdown(brief(document)).encode())
+    write_bytes(folder / "report.html", to_html(document, images).encode())
 
 
 def _json_bytes(data: Mapping[str, Any]) -> bytes:
@@ -53,8 +53,3 @@ def _json_lines(value: Any) -> str:
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
-
-
-def _write(path: Path, content: bytes) -> Path:
-    write_bytes(path, content)
-    return path

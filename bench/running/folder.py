@@ -82,13 +82,13 @@ def writing_to(
     facts: Mapping[str, Any],
     *,
     move_corrupt: bool,
-    records: RunRecords | None = None,
-    left: Callable[[], Iterable[Job]] | None = None,
+    records: RunRecords,
+    left: Callable[[], Iterable[Job]],
 ) -> Iterator[RecordWriter]:
     """Yield the only writer of the folder.
 
-    A new folder gets a plan and an environment. `facts`: the environment of this process. `left`: returns the jobs left to run; None: all
-    of the plan. Raises RequestError, and creates nothing, if the folder holds another run, or a run from another machine, software or code.
+    A new folder gets a plan and an environment. `facts`: the environment of this process. `left`: returns the jobs left to run.
+    Raises RequestError, and creates nothing, if the folder holds another run, or a run from another machine, software or code.
     Where trainings alone are left, the machine may be another.
     """
     _require_same_run(folder, plan, facts, left)
@@ -176,7 +176,7 @@ def _require_same_code(folder: Path, plan: Plan) -> None:
             )
 
 
-def _require_same_run(folder: Path, plan: Plan, facts: Mapping[str, Any], left: Callable[[], Iterable[Job]] | None) -> None:
+def _require_same_run(folder: Path, plan: Plan, facts: Mapping[str, Any], left: Callable[[], Iterable[Job]]) -> None:
     """Raise RequestError unless the folder is new or holds this run.
 
     What its trainings learn does not depend on the machine, so they may go on elsewhere once all of its times are measured.
@@ -186,7 +186,7 @@ def _require_same_run(folder: Path, plan: Plan, facts: Mapping[str, Any], left: 
         return
     noted, trained = read_environment(folder), trains(plan)
     pairs = disagreements(noted, facts, trained=trained, timed=depends_on_host(plan))
-    if pairs and left and _trainings_alone(left()):
+    if pairs and _trainings_alone(left()):
         pairs = disagreements(noted, facts, trained=trained, timed=False)
     for key, (then, now) in pairs.items():
         raise RequestError(

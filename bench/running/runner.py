@@ -118,11 +118,8 @@ def execute(
     return dataclasses.replace(result, complete=not interrupted)
 
 
-def finished(folder: Path, records: RunRecords | None = None) -> RunResult:
-    """Return the result of a complete run.
-
-    `records`: the folder's records, if they were read before.
-    """
+def finished(folder: Path, records: RunRecords) -> RunResult:
+    """Return the result of a complete run, whose records were read."""
     stored = read_run(folder, records)
     failed = sum(is_failure(r) for r in stored.records) + len(untrainable(stored.plan, stored.records))
     return RunResult(stored=stored, complete=True, num_failed=failed)

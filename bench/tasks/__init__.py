@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from bench import catalog
 from bench.spec import RequestError
@@ -112,12 +112,6 @@ class Place:
         if not self.data_root:
             raise RequestError(f"task {task} needs a folder with data sets", f"add `data_root=DIR`, or set {DATA_VARIABLE}")
         return Path(self.data_root)
-
-
-class Task(Protocol):
-    def info(self, choice: TaskChoice) -> TaskInfo: ...
-
-    def load(self, choice: TaskChoice, *, num_tokens: int, place: Place) -> Splits: ...
 
 
 def place_named() -> Place:

@@ -266,16 +266,16 @@ def decode_mixing(record: Record) -> tuple[Mixing, ...]:
     return tuple(found)
 
 
-def near_diagonal(maps: NDArray[np.float64], layout: TokenLayout, within: int = 1) -> tuple[float, float]:
+def near_diagonal(maps: NDArray[np.float64], layout: TokenLayout) -> tuple[float, float]:
     """Return the share of a matrix that lies near its diagonal, and that of equal entries.
 
-    `maps`: `(layers, heads, blocks, blocks)`. The share is of absolute entries at most `within` blocks from the diagonal, without the class token's
+    `maps`: `(layers, heads, blocks, blocks)`. The share is of absolute entries at most one block from the diagonal, without the class token's
     row and column; it is the mean over matrices. If no token reads a later one, the equal entries are those at earlier tokens alone.
     """
     first = int(layout.class_token)
     entries = np.abs(maps[..., first:, first:])
     block = np.arange(entries.shape[-1])
-    is_near = np.abs(block[:, None] - block) <= within
+    is_near = np.abs(block[:, None] - block) <= 1
     totals = entries.sum(axis=(-2, -1))
     shares = entries[..., is_near].sum(axis=-1)[totals > 0] / totals[totals > 0]
     even: Matrices = np.ones(is_near.shape)

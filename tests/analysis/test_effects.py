@@ -13,7 +13,8 @@ import pytest
 from scipy import stats
 
 from bench.analysis.accuracy import Scores, compare_scores
-from bench.analysis.effects import ArmFront, Contrast, Effect, Observations, arm_fronts, contrasts_of, effects_of, with_baselines
+from bench.analysis.arm_fronts import ArmFront, arm_fronts
+from bench.analysis.effects import Contrast, Effect, Observations, contrasts_of, effects_of, with_baselines
 from bench.intervals import Interval
 from bench.questions import MEASURES, Prediction
 from bench.reading.timings import Timings

@@ -7,15 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bench.analysis.growth import (
-    ACTIVATIONS,
-    FLOPS,
-    LATENCY,
-    WEIGHTS,
-    Samples,
-    local_exponents,
-    quadratic_home,
-)
+from bench.analysis.growth import ACTIVATIONS, FLOPS, LATENCY, WEIGHTS, Samples, local_exponents, quadratic_home
 from bench.spec import Cell, ModelSpec, Plan, PlannedCell, Sizing, Workload
 from models.layers.cost import N, Term, constant
 from models.layers.shape import Shape

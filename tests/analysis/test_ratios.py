@@ -13,16 +13,7 @@ import pytest
 from scipy import stats
 
 from bench.analysis.frame import prepare
-from bench.analysis.ratios import (
-    MAX_ROUNDS,
-    Decision,
-    RankedModel,
-    Ranking,
-    RelativeTimes,
-    is_fused,
-    rank_latency,
-    relative_times,
-)
+from bench.analysis.ratios import MAX_ROUNDS, Decision, RankedModel, Ranking, RelativeTimes, is_fused, rank_latency, relative_times
 from bench.intervals import Interval, joint_level, ratio_over_rounds
 from bench.reading.timings import Timings
 from bench.report.sections.winners import _pair_texts, field_text, places_text

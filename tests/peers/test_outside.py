@@ -74,7 +74,8 @@ def test_what_is_not_known_of_a_published_model_is_none_and_not_zero() -> None:
 
 
 def test_what_is_counted_at_one_length_is_in_no_statement_about_growth() -> None:
-    from bench.analysis.growth import closed_forms, closed_pairs, quadratic_home
+    from bench.analysis.crossings import closed_forms, closed_pairs
+    from bench.analysis.growth import quadratic_home
 
     plan = planned("vit,torchvision:vit_b_16", seq="17,5", **SIZES)
     assert {home["model"] for home in quadratic_home(plan).values()} == {"vit"}

@@ -85,7 +85,7 @@ def test_the_script_of_a_lent_gpu_asks_for_every_part() -> None:
 
 @pytest.mark.slow
 def test_the_tests_for_a_gpu_are_collected_in_a_tree_without_git_results_and_reports(tmp_path: Path) -> None:
-    """As it is sent to a lent machine. All of tests/ would need the stored runs, and takes a minute to collect."""
+    """As it is sent to a machine with a GPU. All of tests/ would need the stored runs, and takes a minute to collect."""
     for name in ("bench", "models", "ablations", "tests"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)

@@ -10,7 +10,7 @@ import pandas
 import pytest
 
 from bench import numbers
-from bench.analysis.growth import gating_pairs
+from bench.analysis.crossings import gating_pairs
 from bench.analysis.ratios import RankedModel, Ranking
 from bench.analysis.study import Study
 from bench.intervals import Interval

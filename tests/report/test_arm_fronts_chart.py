@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from bench.analysis.effects import ArmFront, ArmPoint
+from bench.analysis.arm_fronts import ArmFront, ArmPoint
 from bench.analysis.study import study
 from bench.intervals import Interval
 from bench.reading.store import read_run

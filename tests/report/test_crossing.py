@@ -7,10 +7,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from bench.analysis.growth import ClosedCrossing, closed_pairs, gating_pairs
+from bench.analysis.crossings import ClosedCrossing, closed_pairs, gating_pairs
 from bench.report.charts.crossing import LENGTHS, crossing_figure, crossing_title, draw_crossing
 from bench.report.charts.style import display_name, figure_style, slug
-from tests.analysis.test_growth_crossings_of_runs import planned
+from tests.analysis.test_crossings_of_runs import planned
 from tests.report.conftest import MakeData
 
 

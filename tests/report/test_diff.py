@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from bench.analysis.runs import DIFFERS
+from bench.analysis.diff import DIFFERS
 from bench.planning.build import build_plan
 from bench.planning.jobs import jobs
 from bench.reading.store import RECORDS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.analysis.growth import measured_pairs
+from bench.analysis.crossings import measured_pairs
 from bench.report.sections.growth import (
     exponent_table,
     measured_crossing_table,

@@ -11,7 +11,7 @@ import pandas
 import pytest
 
 from ablations.peers import CPU_ENGINES, faster
-from bench.analysis.ratios import BEST_ARM, FASTEST_PEER
+from bench.analysis.peers import BEST_ARM, FASTEST_PEER
 from bench.analysis.study import Study
 from bench.questions import Question
 from bench.report.charts.peers import draw_peers

@@ -11,8 +11,9 @@ import pytest
 
 from bench import catalog
 from bench.analysis.accuracy import Solved
-from bench.analysis.claims import REFUTED, SUPPORTED, UNDECIDED, judge_solving
+from bench.analysis.predictions import judge_solving
 from bench.analysis.study import Study
+from bench.analysis.verdicts import REFUTED, SUPPORTED, UNDECIDED
 from bench.questions import FAILS, SOLVES, Ablation, Finding, LeastState, predict
 from bench.report.charts.solved import draw_solved, solved_points, solved_table
 from bench.report.charts.style import figure_style

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import json
 
-from bench.analysis.claims import QUICK, Verdict, judge
+from bench.analysis.claims import judge
+from bench.analysis.verdicts import QUICK, Verdict
 from bench.intervals import Interval
 from bench.report.sections.verdicts import claim_lines, interval_json, interval_text, verdicts_json
 from tests.analysis.made_runs import Made, evidence, linear, quadratic

@@ -65,7 +65,7 @@ def test_an_unfinished_run_of_any_day_is_continued_and_only_what_is_missing_is_r
     folder = choose_folder(plan, None, datetime.date(2026, 11, 1)).folder
     first = jobs(plan)[0]
     facts = environment.inspect_environment(threads=1, device="cpu")
-    with writing_to(folder, plan, facts, move_corrupt=False) as writer:
+    with writing_to(folder, plan, facts, move_corrupt=False, records=RunRecords(folder), left=lambda: jobs(plan)) as writer:
         writer.append(runner.record_of(first, Outcome(status="measured", values={"params": 1, "params_seq": 0, "params_blocks": 1}), facts))
     assert place(choose_folder(plan, None, TODAY)) == (folder, False)
     progress = Silent()

@@ -190,7 +190,6 @@ def test_weight_near_the_diagonal_counts_neighbours_and_no_class_token() -> None
     local = np.full((1, 1, 4, 4), 9.0)
     local[0, 0, 1:, 1:] = [[-1, 1, 5], [1, 1, 1], [0, 1, -1]]
     assert near_diagonal(local, layout) == pytest.approx((7 / 12, 7 / 9))
-    assert near_diagonal(local, layout, within=0) == pytest.approx((3 / 12, 3 / 9))
     assert np.isnan(near_diagonal(np.zeros((1, 1, 4, 4)), layout)[0])
 
 

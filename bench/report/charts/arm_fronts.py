@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 
 from bench import numbers
-from bench.analysis.effects import ArmFront, ArmPoint
+from bench.analysis.arm_fronts import ArmFront, ArmPoint
 from bench.analysis.study import Study
 from bench.report.charts.lines import Line, label_ends, panels
 from bench.report.charts.style import series_styles, slug
-from bench.report.charts.ticks import linear_ticks, round_ticks, spaced
+from bench.report.charts.ticks import far_apart, linear_ticks, round_ticks
 from bench.report.document import FigureBlock
 
 MAX_PANELS = 2
@@ -92,9 +92,7 @@ def _set_axes(axis: Axes, front: ArmFront) -> None:
     high = max(max(_drawn_time(point)) for point in front.points) * MARGIN
     axis.set_xscale("log")
     axis.set_xlim(low, high)
-    ticks = round_ticks(low, high)
-    shown = spaced([math.log(tick / low) / math.log(high / low) for tick in ticks], distance=LABEL_DISTANCE)
-    ticks = [tick for tick, is_shown in zip(ticks, shown, strict=True) if is_shown]
+    ticks = far_apart(round_ticks(low, high), math.log(high / low), LABEL_DISTANCE)
     axis.set_xticks(ticks, [f"{tick:g}×" for tick in ticks])
     axis.set_xticks([], minor=True)
     axis.set_xlabel(f"time over that of {front.baseline}, n = {numbers.whole(front.time_seq_len)}")

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bench import numbers
-from bench.analysis.growth import ClosedCrossing, gating_pairs
+from bench.analysis.crossings import ClosedCrossing, gating_pairs
 from bench.analysis.study import Study
 from bench.report.charts.lines import LABEL_POINTS, Line, draw_guide, draw_series, label_ends, panels
 from bench.report.charts.style import INK, LINES, PAPER, VERMILLION, SeriesStyle, display_name, slug

@@ -19,7 +19,7 @@ from bench.analysis.front import EXACT, Axes, on_front, task_names
 from bench.reading.table import row_values
 from bench.report.charts.lines import LABEL_POINTS, WIDTH, Line, figure_of, label_ends, panels
 from bench.report.charts.style import GREY, INK, PAPER, SeriesStyle, display_name, slug
-from bench.report.charts.ticks import linear_ticks, round_ticks, spaced
+from bench.report.charts.ticks import far_apart, linear_ticks, round_ticks
 
 X_LABELS = {
     "params": "parameters",
@@ -188,8 +188,7 @@ def _set_x_axis(plot: Plot, sizes: Sequence[float], limits: tuple[float, float],
     ticks = list(sizes) or [unit * tick for tick in round_ticks(limits[0] / unit, limits[1] / unit)]
     width = math.log(limits[1] / limits[0])
     inches = plot.get_position().width * figure_of(plot).get_figwidth()
-    shown = spaced([math.log(tick / limits[0]) / width for tick in ticks], distance=max(0.1, TICK_WIDTH / inches))
-    kept = [tick for tick, keep in zip(ticks, shown, strict=True) if keep]
+    kept = far_apart(ticks, width, max(0.1, TICK_WIDTH / inches))
     plot.set_xticks(kept, [numbers.count(tick / unit) if tick >= 1000 * unit else f"{tick / unit:g}" for tick in kept])
     plot.set_xticks([], minor=True)
     plot.set_xlabel(X_LABELS[axes.x])

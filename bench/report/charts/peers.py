@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench import numbers
-from bench.analysis.ratios import FASTEST_PEER, Mean, PeerComparison
+from bench.analysis.peers import FASTEST_PEER, Mean, PeerComparison
 from bench.analysis.study import Study
 from bench.report.charts.forest import Row, draw_forest
 from bench.report.charts.style import ROLES, TEAL, role_of

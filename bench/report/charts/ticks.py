@@ -46,7 +46,7 @@ def length_axis(axis: Axes, lengths: Iterable[float]) -> None:
     axis.set_xlim(math.exp(middle - half), math.exp(middle + half))
     ticks = powers_of_two(math.exp(middle - half), math.exp(middle + half))
     if len(values) == 1 or len(ticks) < 2:
-        ticks = [value for value, keep in zip(values, spaced([math.log(value) / (2 * half) for value in values]), strict=True) if keep]
+        ticks = far_apart(values, 2 * half)
     texts = [f"{tick:.0f}" for tick in ticks]
     figure = axis.get_figure()
     room = axis.get_position().width * (figure.get_figwidth() if isinstance(figure, Figure) else math.inf)
@@ -122,18 +122,16 @@ def linear_ticks(low: float, high: float, num: int = 4) -> list[float]:
     return [round(k * step, 12) for k in range(first, math.floor(high / step) + 1)]
 
 
-def spaced(positions: Sequence[float], distance: float = MIN_LABEL_DISTANCE) -> list[bool]:
-    """Return which labels are far enough from the previous shown one.
+def far_apart(ticks: Sequence[float], width: float, distance: float = MIN_LABEL_DISTANCE) -> list[float]:
+    """Return the ticks of a logarithmic axis whose labels do not touch the previous kept one; the first is always kept.
 
-    `positions` are ascending fractions of the axis. The first label is always shown.
+    `ticks`: ascending. `width`: the natural log of the axis's end over its start. `distance`: the least one, as a fraction of the axis.
     """
-    shown: list[bool] = []
-    last = -math.inf
-    for position in positions:
-        keep = position - last >= distance
-        shown.append(keep)
-        last = position if keep else last
-    return shown
+    kept: list[float] = []
+    for tick in ticks:
+        if not kept or math.log(tick / kept[-1]) >= distance * width:
+            kept.append(tick)
+    return kept
 
 
 def _candidates(low: float, high: float, steps: Sequence[float]) -> list[float]:

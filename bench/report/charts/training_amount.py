@@ -16,7 +16,7 @@ from bench.analysis.study import Study
 from bench.reading.table import row_values
 from bench.report.charts.lines import Line, draw_series, label_ends, panels
 from bench.report.charts.style import SeriesStyle, display_name, series_styles
-from bench.report.charts.ticks import linear_ticks, spaced
+from bench.report.charts.ticks import far_apart, linear_ticks
 from bench.report.document import FigureBlock
 from bench.report.sections.findings import NOT_SIGNIFICANT
 from bench.report.sections.wording import effect_number, effect_text
@@ -203,8 +203,7 @@ def _set_axes(axis: Axes, amount: Amount, points: Sequence[Point]) -> None:
     spread = (nums[-1] / nums[0]) ** MARGIN
     axis.set_xscale("log")
     axis.set_xlim(nums[0] / spread, nums[-1] * spread)
-    width = math.log(nums[-1] / nums[0])
-    ticks = [num for num, fits in zip(nums, spaced([math.log(num) / width for num in nums], TICK_DISTANCE), strict=True) if fits]
+    ticks = far_apart(nums, math.log(nums[-1] / nums[0]), TICK_DISTANCE)
     axis.set_xticks(ticks, [f"{num:,}" for num in ticks])
     axis.set_xticks([], minor=True)
     axis.set_xlabel(amount.unit)

@@ -12,14 +12,15 @@ import pandas
 
 from bench import numbers
 from bench.analysis.accuracy import GROUP, Comparison
-from bench.analysis.claims import ANSWERS, UNDECIDED, Verdict
+from bench.analysis.crossings import Crossovers, gating_pairs
 from bench.analysis.effects import QUALITIES
 from bench.analysis.frame import FUSED, incomplete, work_text
 from bench.analysis.front import accuracies_of
-from bench.analysis.growth import PEAK, Crossovers, FlopsGrowth, gate_and_attention, gating_pairs
-from bench.analysis.ratios import FASTEST_PEER, PeerComparison
+from bench.analysis.growth import PEAK, FlopsGrowth, gate_and_attention
+from bench.analysis.peers import FASTEST_PEER, PeerComparison
+from bench.analysis.sizes import unlike_planned, unlike_sizes
 from bench.analysis.study import Study
-from bench.analysis.trust import unlike_planned, unlike_sizes
+from bench.analysis.verdicts import ANSWERS, UNDECIDED, Verdict
 from bench.reading.table import row_values
 from bench.report.sections import winners
 from bench.report.sections.findings import finding_sentences

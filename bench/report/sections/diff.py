@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bench import numbers
-from bench.analysis.runs import (
+from bench.analysis.diff import (
     COUNTED_COLUMNS,
     LATENCY_COLUMN,
     NOT_COMPARABLE,
@@ -65,7 +65,7 @@ def _change_json(change: Change, found: TwoRuns) -> dict[str, Any]:
 
 def _cell_json(comparison: CellComparison, found: TwoRuns) -> dict[str, Any]:
     ratio = comparison.ratio
-    bounds = (None, None) if ratio is None or ratio.is_open else (ratio.low, ratio.high)
+    bounds = ratio.bounds if ratio else (None, None)
     times = _latencies(comparison.cell_id, found)
     return {
         "name": found.names[comparison.cell_id],

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bench import numbers
+from bench.analysis.crossings import SCOPES, ClosedCrossing, Crossing, Crossovers, PairCrossing
 from bench.analysis.frame import SCOPE_TEXTS, label_of, scope_value_text
-from bench.analysis.growth import SCOPES, ClosedCrossing, Crossing, Crossovers, Growth, PairCrossing
+from bench.analysis.growth import Growth
 from bench.analysis.study import Study
 from bench.report.document import Block, Paragraph, TableBlock
 from bench.report.sections.verdicts import interval_text
@@ -170,7 +171,7 @@ EXPONENTS = (
 )
 MEASURED_CROSSINGS = (
     "Between which measured n two series cost the same: the difference is significant on either side, by 95 % intervals paired by round. The point "
-    "between them is interpolated in log n. Pairs: gMLP with every other model, and one model under two attention kernels."
+    "between them is interpolated in log n. Pairs: gMLP or a block with attention with every other model, and one model under two kernels."
 )
 CLOSED = "The n at which two models cost the same by their closed forms, for the blocks alone and for the whole model. Each model keeps its shape."
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from bench import numbers
-from bench.analysis.ratios import SHIPPED, Mean, PeerComparison, PeerPlace
+from bench.analysis.peers import SHIPPED, Mean, PeerComparison, PeerPlace
 from bench.analysis.study import Study
 from bench.report.document import TableBlock
 from bench.report.tables import Table

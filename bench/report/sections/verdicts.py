@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bench import numbers
-from bench.analysis.claims import REFUTED, SUPPORTED, UNDECIDED, Estimate, Verdict
 from bench.analysis.frame import scope_text
 from bench.analysis.study import Study
+from bench.analysis.verdicts import REFUTED, SUPPORTED, UNDECIDED, Estimate, Verdict
 from bench.intervals import Interval
 from bench.report.document import Claimed
 from bench.report.sections.answer import answer_sentences

@@ -17,8 +17,8 @@ import pandas
 from bench import numbers
 from bench.analysis.frame import WORK_KEYS, constant_work, varying, work_text
 from bench.analysis.ratios import RankedModel, Ranking
+from bench.analysis.sizes import TOLERANCE, unlike_sizes
 from bench.analysis.study import Study
-from bench.analysis.trust import TOLERANCE, unlike_sizes
 from bench.reading.table import row_values
 from bench.report.charts.style import role_of
 from bench.report.document import Block, Field, Paragraph, Strip, TableBlock
@@ -214,7 +214,7 @@ def _caption(study: Study, texts: Sequence[str], num_more: int) -> str:
         ),
         "Empty: fewer than two models were measured." if "" in texts else "",
         _class_token_note(study.winners),
-        _sentence_of(size_note(unlike_sizes(study.frame_rows))),
+        f"{note}." if (note := size_note(unlike_sizes(study.frame_rows))) else "",
         f"References that do not mix all tokens are left out: {join_names([spell_out_model(label) for label in left_out])}."
         if left_out
         else "",
@@ -222,10 +222,6 @@ def _caption(study: Study, texts: Sequence[str], num_more: int) -> str:
         f"The table of all pairs has {numbers.counted(num_more, 'more condition')}." if num_more else "",
     )
     return " ".join(filter(None, sentences))
-
-
-def _sentence_of(text: str) -> str:
-    return f"{text}." if text else ""
 
 
 def _class_token_note(rankings: Sequence[Ranking]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from bench import numbers
 from bench.analysis.effects import Effect
-from bench.analysis.trust import UnlikeSize
+from bench.analysis.sizes import UnlikeSize
 from bench.questions import Measure
 from bench.report.charts.style import KERNELS, display_name
 from bench.spec import AUTO, NO_ATTENTION

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench.analysis.ratios import BEST_ARM, FASTEST_PEER, SHIPPED, PeerComparison, both_with, compare_peers
+from bench.analysis.peers import BEST_ARM, FASTEST_PEER, SHIPPED, PeerComparison, both_with, compare_peers
 from bench.intervals import Interval
 from bench.reading.timings import Timings
 from bench.spec import Part, PlannedArm

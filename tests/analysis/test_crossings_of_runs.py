@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bench.analysis.growth import ACTIVATIONS, LATENCY, closed_forms, closed_pairs, equal_terms_at, measured_pairs
+from bench.analysis.crossings import closed_forms, closed_pairs, measured_pairs
+from bench.analysis.growth import ACTIVATIONS, LATENCY
 from bench.planning.build import build_plan
+from bench.report.describe import equal_terms_at
 from bench.spec import Plan, Recipe, Settings
 from tests.analysis.made_runs import Made, evidence
 from tests.requested import parse_request

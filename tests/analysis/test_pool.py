@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.analysis import frame
-from bench.analysis.runs import HostRatio, pool_runs
+from bench.analysis.pool import HostRatio, pool_runs
 from bench.analysis.study import study
 from bench.reading.store import StoredRun, read_run
 from bench.reading.table import rows_of

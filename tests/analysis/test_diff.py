@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bench.analysis.runs import DIFFERS, NOT_COMPARABLE, NOT_SHOWN, TOO_FEW, CellComparison, _rank_sum_tails, compare_cells, shift
+from bench.analysis.diff import DIFFERS, NOT_COMPARABLE, NOT_SHOWN, TOO_FEW, CellComparison, _rank_sum_tails, compare_cells, shift
 from bench.intervals import LEVEL
 
 ROUNDS, CELLS, NOISE = 20, 50, 0.01

@@ -10,18 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.analysis.growth import (
-    Crossing,
-    Crossovers,
-    Samples,
-    centres_over_rounds,
-    complete_rounds,
-    cost_crossovers,
-    crossovers_of,
-    equal_terms_at,
-    measured_crossovers,
-)
+from bench.analysis.crossings import Crossing, Crossovers, cost_crossovers, crossovers_of, measured_crossovers
+from bench.analysis.growth import Samples, centres_over_rounds, complete_rounds
 from bench.intervals import Interval
+from bench.report.describe import equal_terms_at
 from models.layers.cost import Polynomial
 from tests.analysis.planted import LENGTHS, ROUNDS, Array, curve, noisy, samples_of_rounds
 
