@@ -39,7 +39,7 @@ TRANSFORMER_SIZES = {**VIT_SIZES, "heads": "6"}
 
 With three heads, the peer would be needlessly slow.
 """
-LENGTHS, BATCHES = "17,65,197,257,1025", "1,32"
+LENGTHS, BATCHES = "17,65,257", "1,32"
 SHORT_BF16 = {"dtype": "bf16", "seq": "65,257", "batch": "32"}
 ENGINE_LENGTHS = {"seq": "17,257"}
 """Lengths at which peers also run with our engine.

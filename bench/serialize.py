@@ -95,6 +95,14 @@ def _dataclass_in(kind: Any) -> Any:
     return next((part for part in (kind, *typing.get_args(kind)) if dataclasses.is_dataclass(part)), None)
 
 
+def stored(value: float) -> float:
+    """Return a number as files hold it: whole as it is, else to nine significant digits.
+
+    No clock has more, and the digits beyond, which are noise, take a third of the room of packed records.
+    """
+    return value if value.is_integer() else float(f"{value:.9g}")
+
+
 def canonical_json(value: Any, *, defaults: bool = False) -> str:
     """Return the value's unique JSON text, with sorted keys and no spaces.
 

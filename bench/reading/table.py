@@ -25,6 +25,7 @@ from bench.reading.roofline import COLUMNS as ROOFLINE
 from bench.reading.roofline import roofline_of, step_flops
 from bench.reading.store import StoredRun, collector_off
 from bench.reading.timings import CONTROL_MARK, home_groups, ratio_columns, ratio_of, timings_of
+from bench.serialize import stored
 from bench.spec import (
     ACCURACY,
     EXPLICIT,
@@ -241,7 +242,7 @@ def write_table(rows: pd.DataFrame, folder: Path) -> None:
     safe = rows.copy()
     for column in (c for c in rows.columns if not pd.api.types.is_numeric_dtype(rows[c])):
         safe[column] = safe[column].map(_no_formula)
-    write_atomically(folder / "table.csv", lambda path: safe.to_csv(path, index=False))
+    write_atomically(folder / "table.csv", lambda path: safe.to_csv(path, index=False, float_format=lambda value: repr(stored(value))))
     # encoding row by row is many times faster than json's indenting encoder
     lines = map(json.JSONEncoder(allow_nan=False).encode, json_rows(rows))
     write_text(folder / "table.json", "[\n" + ",\n".join(lines) + "\n]\n")

@@ -19,7 +19,7 @@ from typing import Any, Self
 from bench.files import pack, packed_path, write_bytes, write_json, writing
 from bench.reading.drawn import without_undrawn
 from bench.reading.store import CHECKSUM, ENVIRONMENT, RECORDS, RunRecords, content_of, contents_of, parse_record
-from bench.serialize import canonical_json, to_json
+from bench.serialize import canonical_json, stored, to_json
 from bench.spec import PLAN, Plan, Record, RequestError
 
 CORRUPT = "records.corrupt"
@@ -158,9 +158,18 @@ def start_run(folder: Path, plan: Plan, environment: Mapping[str, Any]) -> None:
 
 
 def line_of(record: Record) -> bytes:
-    """Return the record's line, with its checksum and newline."""
-    body = canonical_json(record, defaults=True).encode()
+    """Return the record's line, with its checksum and newline; the numbers of its outcome to nine digits (`stored`)."""
+    data = to_json(record)
+    body = canonical_json({**data, "outcome": _stored(data["outcome"])}).encode()
     return body[:-1] + CHECKSUM + b'%08x"}\n' % zlib.crc32(body)
+
+
+def _stored(data: Any) -> Any:
+    if isinstance(data, float):
+        return stored(data)
+    if isinstance(data, dict):
+        return {name: _stored(value) for name, value in data.items()}
+    return [_stored(value) for value in data] if isinstance(data, list) else data
 
 
 def _is_record(line: bytes) -> bool:

@@ -408,7 +408,7 @@ def test_cells_that_share_a_training_share_the_figure_and_other_records_give_non
     assert mixings_of([failed], plan) == []
 
 
-def many_models() -> tuple[Plan, list[Record]]:
+def many_models() -> tuple[Plan, Sequence[Record]]:
     """Mixers of two kinds at several lengths, learned and fixed positions, an alignment, sorted tokens, a picture in each record."""
     cells = [
         *(cell_of("gmlp", n) for n in LENGTHS),
@@ -444,6 +444,7 @@ def test_a_complete_run_keeps_what_its_report_draws_and_no_more(tmp_path: Path) 
     with RecordWriter(tmp_path) as writer:
         for record in records:
             writer.append(record)
+        records = writer.records.read()
         writer.pack(plan)
     kept = read_records(tmp_path / RECORDS)
     assert as_text(weights_blocks(kept, plan)) == as_text(weights_blocks(records, plan))

@@ -46,6 +46,19 @@ def test_a_writer_that_waited_at_a_file_since_replaced_locks_the_new_one(tmp_pat
     assert read_records(tmp_path / RECORDS) == [record(0), record(1)]
 
 
+def test_numbers_keep_nine_digits_and_whole_ones_all(tmp_path: Path) -> None:
+    """What a clock has not is noise, and noise does not compress."""
+    kept = Outcome(
+        status="measured", values={"ms": 1.23456789, "flops": 12345678901234.0, "n": 10**17, "curve": [[1e-9]], "map": {"a": None}}
+    )
+    noisy = {**kept.values, "ms": 1.23456789012345, "curve": [[1.0000000001e-9]]}
+    samples = {"wall_ms": (0.1, 2 / 3)}
+    with RecordWriter(tmp_path) as writer:
+        writer.append(dataclasses.replace(record(0), outcome=dataclasses.replace(kept, values=noisy, samples=samples, duration_s=1 / 3)))
+    (found,) = read_records(tmp_path / RECORDS)
+    assert found.outcome == dataclasses.replace(kept, samples={"wall_ms": (0.1, 0.666666667)}, duration_s=0.333333333)
+
+
 def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / RECORDS).mkdir()
     with pytest.raises(RequestError, match="cannot write"), RecordWriter(tmp_path):
