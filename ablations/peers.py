@@ -12,7 +12,8 @@ In bf16, torch's own products already use oneDNN, so peers are also timed with o
 Source: the implementations that people install: timm (huggingface/pytorch-image-models), torchvision, lucidrains' g-mlp-pytorch and vit-pytorch, and
 torch.nn.TransformerEncoder. arXiv 2105.08050 (gMLP), 2010.11929 (ViT), 2012.12877 (DeiT), 1706.03762 (Transformer), 2105.01601 (MLP-Mixer).
 
-Cost: about an hour on one CPU thread; about three on a GPU, mostly compiling (estimate); three minutes with --quick on a CPU.
+Cost: about an hour on one CPU thread in twelve rounds, most of it first calls; nine rounds are the fewest that decide the seven ratios of a place
+together. About three hours on a GPU, mostly compiling (estimate); three minutes with --quick on a CPU.
 """
 
 from bench.questions import LOWER, Ablation, Arm, Grid, Prediction, predict
@@ -142,7 +143,7 @@ ABLATION = Ablation(
     ),
     quick=same_sizes("17,65", "1", {}, "infer"),
     predictions=tuple(faster(f"{title}, {phase}", peer) for title, (_, _, peers) in FAMILIES.items() for phase in PHASES for peer in peers),
-    rounds=20,
+    rounds=12,
     sample_s=0.3,
     growth=False,
 )

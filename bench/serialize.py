@@ -100,7 +100,7 @@ def stored(value: float) -> float:
 
     No clock has more, and the digits beyond, which are noise, take a third of the room of packed records.
     """
-    return value if value.is_integer() else float(f"{value:.9g}")
+    return float(value if value.is_integer() else f"{value:.9g}")
 
 
 def canonical_json(value: Any, *, defaults: bool = False) -> str:

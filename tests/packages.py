@@ -7,6 +7,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "tests" / "example_package"
+EXECUTOR = '''"""Like inline, under another name."""
+
+from bench.running.executors.inline import Executor
+
+__all__ = ["Executor"]
+'''
 
 
 def example(module: str) -> str:

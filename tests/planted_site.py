@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from bench.reading.store import NOTES
 from bench.report.site import write_site
 from tests.planted_runs import planned, stored
 
@@ -44,11 +42,6 @@ def plant_pages(folder: Path) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     return folder
-
-
-def note(results: Path, **facts: str) -> None:
-    """What the notes say of the oldest run."""
-    (results / NOTES).write_text(json.dumps({OLD: facts}))
 
 
 def build(repository: Path) -> Path:

@@ -8,62 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.packages import EXECUTOR, example
 from tests.specimens import copy_of_the_program, run_bench
 
 pytestmark = pytest.mark.slow
-METRIC = '''"""The width, measured the hard way."""
-
-from bench.metrics import Measurement
-
-REPEAT = "once"
-COLUMNS = ("rows_of_first_weight",)
-
-
-def measure(job):
-    from bench.measure.model import build_model
-
-    return Measurement(values={"rows_of_first_weight": next(build_model(job.cell.model).parameters()).shape[-1]})
-
-
-def summarise(records):
-    return {"rows_of_first_weight": records[0].outcome.values["rows_of_first_weight"]}
-'''
-TASK = '''"""Random noise of three classes."""
-
-from bench.tasks._info import Images, TaskInfo
-from bench.tasks import Split, Splits
-from models.layers.options import Option
-
-OPTIONS = (Option("items", 30),)
-
-
-def info(choice):
-    return TaskInfo(
-        name="noise",
-        summary="random noise",
-        source="made here",
-        reads=Images(channels=1, height=8, width=8),
-        num_classes=3,
-        chance=1 / 3,
-        num_train=choice.options["items"],
-        num_test=30,
-    )
-
-
-def load(choice, *, num_tokens, place):
-    import torch
-
-    def split(items):
-        return Split(inputs=torch.randn(items, 1, 8, 8), targets=torch.arange(items) % 3)
-
-    return Splits(train=split(choice.options["items"]), test=split(30))
-'''
-EXECUTOR = '''"""Like inline, under another name."""
-
-from bench.running.executors.inline import Executor
-
-__all__ = ["Executor"]
-'''
 ABLATION = '''"""Does a file suffice?
 
 Prediction: yes. The blocks learn nothing that counts in one epoch.
@@ -88,43 +36,6 @@ ABLATION = Ablation(
     quick=GRIDS,
     predictions=(Prediction(part="blocks", arm="two blocks", measure="params", expected="higher", by=0.1, because="they are two"),),
 )
-'''
-MIXER = '''"""Every token answers for itself: a linear layer over its channels, with or without a bias."""
-
-from dataclasses import dataclass
-
-from torch import nn
-
-from models.layers.cost import Cost, N, Term, constant
-from models.layers.shape import require_positive
-
-
-@dataclass(frozen=True, kw_only=True)
-class Config:
-    seq_len: int
-    width: int
-    bias: bool = False
-
-    def __post_init__(self):
-        require_positive("width", self.width)
-
-
-class OwnChannels(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        self.projection = nn.Linear(config.width, config.width, bias=config.bias)
-
-    def forward(self, tokens, valid=None):
-        return self.projection(tokens)
-
-
-def build(config):
-    return OwnChannels(config)
-
-
-def cost(config):
-    weights = config.width**2
-    return Cost((Term(name="projection", params=constant(weights + config.width * config.bias), macs=N * weights),))
 '''
 
 
@@ -158,9 +69,9 @@ def test_one_file_is_an_ablation(tmp_path: Path) -> None:
 def test_one_file_is_a_mixer_with_options(tmp_path: Path) -> None:
     """Listed, planned, counted, trained and reported within the shared block."""
     program = copy_of_the_program(tmp_path / "program")
-    (program / "models" / "mixers" / "own_channels.py").write_text(MIXER)
-    assert "own_channels" in {entry["name"] for entry in answer(program, tmp_path, "list", "mixers")}
-    models = ("metaformer+mixer=own_channels", "metaformer+mixer=own_channels:bias=true")
+    (program / "models" / "mixers" / "per_token.py").write_text(example("per_token"))
+    assert "per_token" in {entry["name"] for entry in answer(program, tmp_path, "list", "mixers")}
+    models = ("metaformer+mixer=per_token", "metaformer+mixer=per_token:bias=true")
     sizes = "--seq 16 --width 16 --depth 1 --task digits --device cpu".split()
     metrics = "--metrics params,flops,memory,accuracy --seeds 1 --epochs 1 --on inline".split()
     found = answer(program, tmp_path, "run", "--models", ",".join(models), *sizes, *metrics)
@@ -173,7 +84,7 @@ def test_one_file_is_a_mixer_with_options(tmp_path: Path) -> None:
     assert second["params"] - first["params"] == 16
     page = (tmp_path / "reports" / Path(found["run"]).name / "report.html").read_text()
     assert all(model in page for model in models)
-    refused = run_bench(program, tmp_path, "run", "--models", "metaformer+mixer=own_channels:gain=2", *sizes)
+    refused = run_bench(program, tmp_path, "run", "--models", "metaformer+mixer=per_token:gain=2", *sizes)
     assert refused.returncode == 2
     assert "gain" in refused.stderr
 
@@ -183,17 +94,17 @@ def test_one_file_per_extension_is_enough(tmp_path: Path) -> None:
     family = (program / "models" / "vit.py").read_text()
     wide = family.replace("NOMINAL_FFN_RATIO = 4", "NOMINAL_FFN_RATIO = 8").replace('"deit', '"wide')
     (program / "models" / "wide_vit.py").write_text(wide)
-    (program / "bench" / "metrics" / "first_width.py").write_text(METRIC)
-    (program / "bench" / "tasks" / "noise.py").write_text(TASK)
+    (program / "bench" / "metrics" / "weight_norm.py").write_text(example("weight_norm"))
+    (program / "bench" / "tasks" / "first_token.py").write_text(example("first_token"))
     (program / "bench" / "running" / "executors" / "here.py").write_text(EXECUTOR)
     listed = {f"{entry['kind']} {entry['name']}" for entry in answer(program, tmp_path, "list")}
-    assert {"families wide_vit", "metrics first_width", "tasks noise", "executors here"} <= listed
-    request = "run --models wide_vit --seq 17 --task noise+items=60 --width 16 --depth 1 --on here"
-    trained = "--metrics params,flops,first_width,accuracy --seeds 1 --epochs 1"
+    assert {"families wide_vit", "metrics weight_norm", "tasks first_token", "executors here"} <= listed
+    request = "run --models wide_vit --seq 17 --task first_token+items=60 --width 16 --depth 1 --on here"
+    trained = "--metrics params,flops,weight_norm,accuracy --seeds 1 --epochs 1"
     found = answer(program, tmp_path, *request.split(), *trained.split())
     (row,) = found["rows"]
-    assert (row["model"], row["ffn_width"], row["task"], row["status"]) == ("wide_vit", 128, "noise+items=60", "measured")
+    assert (row["model"], row["ffn_width"], row["task"], row["status"]) == ("wide_vit", 128, "first_token+items=60", "measured")
     assert row["flops_agree"]
-    assert row["rows_of_first_weight"] == 16
+    assert row["weight_norm"] > 0
     assert 0 <= row["accuracy"] <= 1
     assert "wide_vit" in (tmp_path / "reports" / Path(found["run"]).name / "report.md").read_text()

@@ -275,6 +275,7 @@ def test_images_are_square_or_refused() -> None:
 def test_a_model_is_told_the_length_of_its_data() -> None:
     """Beside ViT, whose class token is one of the 17; a mixer over tokens is made for 16."""
     found = bench.plan(models=["vit", "mine.py:flat"], task="digits", seq=17, params="100k", depth=2, metrics="params").table
+    assert found["seq_len"].tolist() == [17, 17]
     assert found.set_index("model")["params"]["mine.py:flat"] == 16 * 64 * 10 + 10
 
 
@@ -284,12 +285,6 @@ def test_near_names_arguments_and_packages_are_named(mine: Path) -> None:
     assert "it takes patch_dim, num_classes, width" in text
     (mine.parent / "relative.py").write_text("from . import mine\n")
     assert f"python:{mine.parent.name}.relative:NAME" in refused(models="relative.py:net").hint
-
-
-def test_a_task_of_images_is_read_at_vits_lengths() -> None:
-    """ViT has 16 patches and a class token at n = 17; a model without one stands beside it."""
-    found = bench.plan(models=["vit", "mine.py:Pooling"], **SMALL, task="digits", metrics="params").table
-    assert found["seq_len"].tolist() == [17, 17]
 
 
 def test_objects_and_functions_without_a_file(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from models import metaformer
 from models.layers import plugins
 from models.layers.shape import Interface, Shape
 from tests.answered import Answer
-from tests.packages import EXAMPLE, ROOT, example, install
+from tests.packages import EXAMPLE, EXECUTOR, ROOT, example, install
 from tests.specimens import run_bench
 
 BROKEN = '"""Cannot be imported."""\n\nfrom no_such_library import *\n'
@@ -190,12 +190,6 @@ def why_unsupported(config, workload):
 
 def prepare(model, data, config, *, trains):
     return Prepared(forward=lambda data: model(data) * config.share)
-'''
-EXECUTOR = '''"""Like inline, under another name."""
-
-from bench.running.executors.inline import Executor
-
-__all__ = ["Executor"]
 '''
 SPECIMENS: dict[str, tuple[str, str, str, str]] = {
     "wrong cost": ("mixers", MIXER.replace("macs=N * weights", "macs=N * weights * 2"), WRONG, "x: training FLOPs at n = 17"),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.progress import listening, speaker, speaking, tell
-from tests.made_jobs import small_job
+from bench.progress import listening, tell
 
 
 def test_what_is_told_reaches_the_innermost_listener_alone() -> None:
@@ -19,18 +18,6 @@ def test_what_is_told_reaches_the_innermost_listener_alone() -> None:
         tell("third")
     tell("nobody listens again")
     assert (outer, inner) == (["first", "third"], ["second"])
-
-
-def test_a_listener_knows_which_job_speaks() -> None:
-    one, other = small_job("accuracy"), small_job("tuning")
-    heard: list[tuple[str, object]] = []
-    with listening(lambda text: heard.append((text, speaker()))):
-        with speaking(one):
-            tell("a")
-            with speaking(other):
-                tell("b")
-        tell("c")
-    assert heard == [("a", one), ("b", other), ("c", None)]
 
 
 def test_an_error_ends_the_listening() -> None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from bench.analysis.crossings import closed_forms, closed_pairs, measured_pairs
 from bench.analysis.growth import ACTIVATIONS, LATENCY
-from bench.planning.build import build_plan
 from bench.report.describe import equal_terms_at
-from bench.spec import Plan, Recipe, Settings
+from bench.spec import Plan
 from tests.analysis.made_runs import Made, evidence
-from tests.requested import parse_request
+from tests.planning.plans import plan_of
 
 LENGTHS = (17, 65, 257, 1025, 4097)
 
 
-def planned(**flags: str) -> Plan:
-    return build_plan(parse_request(**flags, metrics="params,flops"), settings=Settings(), recipe=Recipe(), device="cpu")
+def planned(**flags: Any) -> Plan:
+    return plan_of(metrics="params,flops", **flags)
 
 
 @pytest.mark.parametrize(("size", "blocks", "whole"), [("ti", 128, 135.02), ("s", 256, 263.07), ("b", 512, 519.09)])

@@ -100,12 +100,6 @@ def test_counts_are_fitted_from_where_they_follow_one_polynomial() -> None:
     assert growth.counted is None
 
 
-def test_of_twins_one_is_kept_out_of_the_exponents() -> None:
-    aligned = Made(model="gmlp", lengths=(17, 33, 65, 129, 256, 257, 513, 1025), latency=lambda n: linear(n) * (0.8 if n == 256 else 1.0))
-    (growth,) = grown(aligned)
-    assert 256 not in [step.shorter for step in growth.exponents.exponents]
-
-
 def plan_of(*terms: Term, n: int = 10) -> Plan:
     model = ModelSpec(name="m", family="m", shape=Shape(seq_len=n, width=8, depth=1, heads=1, ffn_width=8))
     sizing = Sizing(match="none", budget=None, budget_error=None, params=0, params_seq=7, params_blocks=0, heads=None, terms=terms)

@@ -49,15 +49,6 @@ def test_without_a_round_of_both_nothing_is_shown() -> None:
     assert (ranking.best, pair.differs, pair.why, _pair_texts(pair)[1]) == ("gmlp", False, "no round has both", "2.00")
 
 
-def test_rounds_pair_what_a_noisy_machine_hides() -> None:
-    """Every round is slow or fast as a whole: the medians' intervals overlap, the paired ratio does not."""
-    drift = [1.0, 2.0, 1.5, 3.0, 1.2, 0.9]
-    (ranking,) = ranked([cell("gmlp", 1.5, 1.0), cell("vit", 1.575, 1.0)], rounds_of(gmlp=drift, vit=[1.05 * ms for ms in drift]))
-    pair = only_pair(ranking)
-    assert pair.slower
-    assert pair.ratio.estimate == pytest.approx(1.05)
-
-
 @pytest.mark.parametrize(("num", "why"), [(5, "5 rounds are too few"), (6, "the interval contains 1")])
 def test_rounds_without_a_difference_show_none(num: int, why: str) -> None:
     timings = rounds_of(gmlp=([1.0, 1.1] * 3)[:num], vit=([1.1, 1.0] * 3)[:num])

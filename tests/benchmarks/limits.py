@@ -18,9 +18,8 @@ class Limits(dict[str, float]):
 
 LIMITS = Limits(
     {
-        # start of the program, against `python -c pass` and `import pandas`
+        # start of the program, against `python -c pass`
         "bench --help / python": 10.0,
-        "bench --help / import pandas": 0.8,
         # planning and reporting, against `import pandas`
         "plan of 10,000 cells / import pandas": 12.0,
         "10,000 budget searches / import pandas": 30.0,

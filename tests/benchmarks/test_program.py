@@ -28,10 +28,6 @@ def test_start(against: Against) -> None:
     against("bench --help / python", lambda: run_python("-m", "bench", "--help"), lambda: run_python("-c", "pass"), rounds=10)
 
 
-def test_start_beside_pandas(against: Against) -> None:
-    against("bench --help / import pandas", lambda: run_python("-m", "bench", "--help"), import_pandas, rounds=10)
-
-
 def test_budget_search(against: Against) -> None:
     """At another length each time, so that nothing is there from the search before."""
     lengths = itertools.count(257)

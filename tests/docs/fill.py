@@ -117,7 +117,8 @@ PEERS, POSITIONS = "2026-11-23_cpu_peers", "2026-11-26_cpu_positions"
 HEAD, HEADS = "2026-11-29_cpu_attention_head", "2026-11-29_cpu_attention_head_width"
 ATTENTION, MODES = "2026-11-26_cpu_attention", "2026-11-29_cpu_architecture_mode"
 ESCAPE_QUESTIONS, ESCAPE_IMAGES = "2026-11-25_cpu_escape_questions", "2026-11-26_cpu_escape_images"
-ESCAPE_COST = "2026-11-27_cpu_escape_cost"
+ESCAPE_COST, ESCAPE_ELSEWHERE = "2026-11-30_cpu_escape_cost", "2026-11-27_cpu_escape_cost"
+ESCAPE_OCCASIONS = (ESCAPE_COST, f"{ESCAPE_COST}_2")
 RECALL, RECALL_WIDE = "2026-11-29_cpu_recall_state", "2026-11-29_cpu_recall_state_wide"
 CIFAR_4M, CIFAR_51M, TREC = "2026-11-26_cpu_cifar10_4m", "2026-11-26_cpu_cifar10_51m_gmlp", "2026-11-24_cpu_trec"
 CNN = "2026-11-29_cpu_cnn"
@@ -410,7 +411,19 @@ PLACES: Mapping[str, Fillable] = {
         )
         for name, arm in ESCAPING.items()
     },
-    **{f"pays_{name}": pays_from(ESCAPE_COST, COST, ESCAPING[name]) for name in ("linear", "toeplitz", "state_64", "delta")},
+    **{f"pays_{name}": pays_from(ESCAPE_COST, COST, ESCAPING[name]) for name in ("linear", "gating", "toeplitz", "state_64", "delta")},
+    **{
+        f"pays_{name}_again": cells(*(pays_from(run, COST, arm) for run in (*ESCAPE_OCCASIONS, ESCAPE_ELSEWHERE)))
+        for name, arm in ESCAPING.items()
+        if name not in ("rank", "none")
+    },
+    **{
+        f"cost_{name}_again": cells(
+            *(effect(run, COST, arm, measure="latency_ms", seq_len=1024) for run in (*ESCAPE_OCCASIONS, ESCAPE_ELSEWHERE))
+        )
+        for name, arm in ESCAPING.items()
+        if name not in ("rank", "none")
+    },
     **{
         f"cost_{name}_16384": effect(ESCAPE_COST, COST, ESCAPING[name], measure="latency_ms", seq_len=16384)
         for name in ("gating", "toeplitz")

@@ -10,11 +10,11 @@ import torch
 
 from bench.measure.engines.graph import record
 from bench.measure.kernel_time import kernel_seconds
-from bench.measure.timer import CudaStopwatch, warm_up
+from bench.measure.timer import CudaStopwatch
 from bench.metrics import latency
 from bench.planning.request import Request
 from bench.planning.settings import settings_of
-from bench.spec import Job, RequestError, Settings, Workload
+from bench.spec import Job, RequestError, Settings
 from tests.made_jobs import small_job, small_model
 from tests.measure.fake_gpu import FakeGpu, Kernel
 
@@ -88,15 +88,6 @@ def test_a_step_that_no_graph_holds_keeps_its_other_times(gpu: FakeGpu) -> None:
     found = latency._kernel_times(planted_step(call), job(cold=True))
     assert found["kernel_latency_ms"] is None
     assert found["kernel_reason"] == f"{type(error).__name__}: {error}"
-
-
-def test_a_gpu_warms_up_for_three_tenths_of_a_second(gpu: FakeGpu) -> None:
-    """Steps of a millisecond agree after six calls, while clocks are still those of an idle device."""
-
-    def call() -> None:
-        gpu.launch(Kernel(warm_s=1e-3, cold_s=1e-3))
-
-    assert warm_up(call, CudaStopwatch(), Workload(device="cuda")).calls * 1e-3 >= 0.29
 
 
 def test_a_cache_to_flush_is_a_gpus() -> None:

@@ -17,12 +17,11 @@ from torch import nn
 from bench.measure import weights
 from bench.measure.model import build_model
 from bench.measure.weights import begin_with, build_trained, check_start, files_of, read_trained, start_digest
-from bench.metrics import Measurement, accuracy
+from bench.metrics import Measurement
 from bench.planning.build import build_plan
 from bench.planning.settings import recipe_of
 from bench.progress import listening
 from bench.spec import Plan, Recipe, RequestError, Settings
-from bench.training.checkpoint import Checkpoint
 from bench.training.data import TrainingData, load_training_data
 from bench.training.distillation import train_with_teacher
 from bench.training.loop import Training
@@ -116,34 +115,6 @@ def test_a_full_disk_costs_the_weights_and_not_the_scores(made: Made, tmp_path: 
     assert found.values["accuracy"] == made[2][0].values["accuracy"]
     assert any("could not save the weights of gmlp (No space left on device)" in text for text in told)
     assert not list((tmp_path / "weights").iterdir())
-
-
-def test_a_training_that_was_cut_off_and_goes_on_saves_the_same_weights(
-    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, plan, _ = made
-    learn = Training.learn
-
-    def checkpoint(*_: object) -> Checkpoint:
-        return Checkpoint(path=tmp_path / "state.pt", identity={"one": 1}, every_s=0.0, hosts=["here"])
-
-    def learn_or_end(training: Training, chosen: torch.Tensor) -> None:
-        if training.step == 4:
-            raise KeyboardInterrupt
-        learn(training, chosen)
-
-    monkeypatch.setattr(accuracy, "_checkpoint", checkpoint)
-    monkeypatch.setattr(Training, "learn", learn_or_end)
-    with pytest.raises(KeyboardInterrupt):
-        train(plan, tmp_path)
-    monkeypatch.setattr(Training, "learn", learn)
-    assert checkpoint().read() is not None
-    assert not (tmp_path / "weights").exists()
-    train(plan, tmp_path)
-    _, found = read_trained(next(iter(files_of(tmp_path))))
-    _, expected = read_trained(file_of(made))
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(value, expected[name]) for name, value in found.items())
 
 
 def begun(init: Path | str, task: str, models: str = "gmlp", **flags: str) -> Plan:

@@ -12,12 +12,11 @@ import torch
 from bench.analysis.study import num_missing
 from bench.measure.timer import Sample
 from bench.metrics import ceiling
-from bench.planning.build import build_plan
 from bench.planning.jobs import estimated_job_seconds, jobs
 from bench.reading.table import rows_of
-from bench.spec import Job, Outcome, Plan, Recipe, Settings
+from bench.spec import Job, Outcome, Plan, Settings
 from tests.fake_executor import measured, stored_run
-from tests.requested import parse_request
+from tests.planning.plans import plan_of
 
 ROUNDS = 9
 MEASURED_ROUNDS = [0, 4, 8]
@@ -25,7 +24,7 @@ MEASURED_ROUNDS = [0, 4, 8]
 
 def planned(**flags: Any) -> Plan:
     wanted = {"models": "gmlp,vit", "seq": "17,65", "params": "250k", "metrics": "params,latency,ceiling", **flags}
-    return build_plan(parse_request(**wanted), settings=Settings(rounds=ROUNDS), recipe=Recipe(), device="cpu")
+    return plan_of(settings=Settings(rounds=ROUNDS), **wanted)
 
 
 def ceiling_jobs(plan: Plan) -> list[Job]:

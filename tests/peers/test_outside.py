@@ -114,14 +114,6 @@ def test_work_that_no_answer_depends_on_is_counted_where_fvcore_leaves_it_out() 
     assert values["flops_counted_by"] == f"torch; fvcore counts {100 * wasted / (head + wasted):.2g} % less"
 
 
-def test_a_count_that_stands_alone_agrees_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench.flop_counter.HAS_FVCORE", False)
-    model = spec("python:bench.peers.torchvision:vit", seq="17", **SIZES)
-    values = flops.measure(small_job("flops", model)).values
-    assert values["flops"] == values["flops_torch"]
-    assert (values["flops_fvcore"], values["flops_agree"], values["flops_counted_by"]) == (None, None, "torch")
-
-
 def test_what_fvcore_cannot_follow_is_counted_by_torch_alone() -> None:
     values = flops.measure(small_job("flops", spec(f"{MADE}:Recurring", seq="17"))).values
     assert (values["flops_fvcore"], values["flops_agree"], values["flops_counted_by"]) == (None, None, "torch")

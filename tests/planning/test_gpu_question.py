@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import shutil
 import subprocess
@@ -12,23 +11,14 @@ from pathlib import Path
 import pytest
 
 from bench.measure import environment
-from bench.planning.ablation import ablation_of, plan_ablation
+from bench.planning.ablation import ablation_of
 from bench.planning.jobs import estimated_part_seconds
-from bench.planning.request import Request
-from bench.spec import Plan
 from tests.answered import Answer
+from tests.planning.test_ablation import CUDA, QUICK, plan_of
 
 PARTS = [grid.name for grid in ablation_of("gpu").cuda]
 REHEARSED = [grid.name for grid in ablation_of("gpu").quick]
 NEEDS_GPU = {"fp32", "compiled", "a token for each pixel"}
-
-
-@functools.cache
-def plan_of(device: str) -> Plan:
-    """As on a machine that has every data set."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bench.planning.ablation.require_data", lambda _: None)
-        return plan_ablation("gpu", Request(quick=device == "cpu"), device, command="")
 
 
 def test_all_that_needs_no_gpu_is_rehearsed() -> None:
@@ -38,7 +28,7 @@ def test_all_that_needs_no_gpu_is_rehearsed() -> None:
 @pytest.mark.slow
 def test_attention_has_heads_of_64_channels_and_cudnn_stands_beside_torchs_choice() -> None:
     """Width / 32 heads gave a ViT of 22M twelve heads of 32, which no published ViT has and which wastes half of a GPU's tiles."""
-    plan = plan_of("cuda")
+    plan = plan_of("gpu", CUDA)
     assert plan.skipped == ()
     attending = (p for p in plan.cells if p.cell.workload.attention != "none" and p.cell.model.family != "timm")
     timed = [p for p in attending if not p.cell.workload.task or p.cell.model.shape.seq_len > 17]
@@ -50,12 +40,12 @@ def test_attention_has_heads_of_64_channels_and_cudnn_stands_beside_torchs_choic
 
 @pytest.mark.slow
 def test_on_a_gpu_no_engine_doubles_what_graph_replays_tell_already() -> None:
-    assert {p.cell.workload.engine for p in plan_of("cuda").cells} == {"eager", "compile"}
-    assert sum(estimated_part_seconds(plan_of("cuda"))) < 30 * 60
+    assert {p.cell.workload.engine for p in plan_of("gpu", CUDA).cells} == {"eager", "compile"}
+    assert sum(estimated_part_seconds(plan_of("gpu", CUDA))) < 30 * 60
 
 
 def test_the_rehearsal_is_short() -> None:
-    plan = plan_of("cpu")
+    plan = plan_of("gpu", QUICK)
     assert plan.skipped == ()
     assert sum(estimated_part_seconds(plan)) < 4 * 60
     assert max(p.cell.model.shape.seq_len for p in plan.cells) <= 197

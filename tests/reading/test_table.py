@@ -132,6 +132,16 @@ def test_tables_are_written_whole_and_hold_no_formula(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "table.parquet"), rows, check_dtype=False)
 
 
+def test_a_csv_reads_back_with_nine_digits_of_what_is_not_whole(tmp_path: Path) -> None:
+    rows = rows_of(stored_run(planned(), lambda _: Outcome(status="failed", reason="x")))
+    rows["latency_ms"], rows["flops"] = [2 / 3, 5.0, 1e-7 / 3, None], [1.2345678901234e13, 2.0, 0.0, None]
+    write_table(rows, tmp_path)
+    found = pd.read_csv(tmp_path / "table.csv")
+    assert found["latency_ms"].tolist()[:3] == [0.666666667, 5.0, 3.33333333e-8]
+    assert found["flops"].tolist()[:3] == [12345678901234, 2, 0]
+    assert found[["latency_ms", "flops"]].iloc[3].isna().all()
+
+
 def test_an_own_recipe_has_its_column_and_its_own_accuracy() -> None:
     """Only what it has other than the plan's is told; the plan's own recipe is empty."""
     request = parse_request(models="vit", seq="17", params="250k", task="digits", metrics="params,accuracy")

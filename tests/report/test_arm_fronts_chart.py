@@ -29,11 +29,6 @@ def test_runs_with_both_have_a_point_for_each_variant() -> None:
     assert axis.get_xlabel() == "time over that of attention, fused, n = 1024"
 
 
-def test_a_run_without_times_has_no_such_figure() -> None:
-    with figure_style():
-        assert draw_arm_fronts(study(read_run(ROOT / "results" / "2026-11-24_cpu_trec"))) is None
-
-
 def test_the_part_that_is_timed_and_trained_comes_before_an_earlier_trained_one(make_data: MakeData) -> None:
     one, high = (Interval(estimate=value, low=value, high=value, num=7) for value in (1.0, 0.9))
     points = tuple(ArmPoint(arm=arm, time=one, quality=high, is_tested=True, is_worse=False) for arm in ("attention", "gate"))

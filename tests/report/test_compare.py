@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas
 import pytest
 
@@ -20,22 +19,14 @@ from bench.report.charts.style import figure_style
 from bench.report.sections.front import figure, json_of, notes, text_tables, write_comparison
 from bench.spec import Plan, RequestError
 from tests.report.conftest import rounds_of
+from tests.report.conftest import scores_of as made_scores
 
 ITEMS, SEEDS = 300, 5
 RATES = {"gmlp": 0.97, "vit": 0.8, "transformer": 0.8}
 
 
 def scores_of(data: Study) -> dict[str, SeedScores]:
-    rng = np.random.default_rng(3)
-    hardness = rng.random(ITEMS)
-
-    def scores(model: str) -> Any:
-        return (0.7 * hardness + 0.3 * rng.random((SEEDS, ITEMS)) < RATES[model]).astype(float)
-
-    return {
-        row["cell_id"]: SeedScores(training=row["cell_id"], seeds=tuple(range(SEEDS)), scores=scores(row["model"]))
-        for row in data.rows.to_dict("records")
-    }
+    return made_scores(data, RATES, num_seeds=SEEDS, num_items=ITEMS)
 
 
 def planned(data: Study) -> Plan:
@@ -239,14 +230,6 @@ def test_a_budget_of_the_blocks_is_not_the_size_of_the_model(make_small: Callabl
     data = make_small(with_embeddings)
     rows = trained_rows(data.rows, scores_of(data), Axes(x="params", y="accuracy"))
     assert dict(zip(rows["model"], rows["x"], strict=True)) == {"gmlp": 250_000, "vit": 252_600, "transformer": 300_000}
-
-
-def test_models_are_named_with_their_recipe_where_several_trained_one_task(make_small: Callable[..., Study]) -> None:
-    def change(table: pandas.DataFrame) -> None:
-        at_budget(table)
-        table["recipe"] = ["epochs=2" if model == "vit" else None for model in table["model"]]
-
-    assert set(found_in(make_small(change)).rows["label"]) == {"gmlp", "vit, epochs=2", "transformer"}
 
 
 def test_a_task_is_named_without_its_options_where_that_is_enough() -> None:

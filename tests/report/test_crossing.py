@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from bench.analysis.crossings import ClosedCrossing, closed_pairs, gating_pairs
-from bench.report.charts.crossing import LENGTHS, crossing_figure, crossing_title, draw_crossing
+from bench.report.charts.crossing import LENGTHS, crossing_figure, crossing_title
 from bench.report.charts.style import display_name, figure_style, slug
 from tests.analysis.test_crossings_of_runs import planned
-from tests.report.conftest import MakeData
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +60,3 @@ def test_equal_parameters_differ_and_have_no_closed_form() -> None:
     assert not gating_pairs(closed_pairs(plan))
     flops = {c.cell.model.name: c.sizing.cost.flops().at(1025) for c in plan.cells if c.cell.model.shape.seq_len == 1025}
     assert flops["gmlp"] < flops["vit"]
-
-
-def test_a_run_without_such_a_pair_has_no_figure(make_data: MakeData) -> None:
-    assert draw_crossing(make_data(models=("vit", "transformer"))) is None

@@ -15,7 +15,7 @@ from bench.report.document import Block, FigureBlock
 from bench.report.sections import curve_fits
 from bench.report.sections.curve_fits import fits_blocks
 from bench.spec import Outcome, Plan, PlannedCell, Record
-from bench.training.curve_fits import MAX_POINTS, Fit, decode_fit, encode_fit
+from bench.training.curve_fits import MAX_POINTS, Fit, encode_fit
 from tests.made_jobs import training_record
 from tests.report.conftest import MakeData, page_text, plan_of, planned_cell
 
@@ -57,11 +57,6 @@ def figure_blocks(section: tuple[Block, ...]) -> list[FigureBlock]:
 
 def shown(figure: Figure) -> list[list[Line2D]]:
     return [list(axis.lines) for axis in figure.axes if axis.get_visible()]
-
-
-def test_a_record_gives_back_the_fit_it_holds() -> None:
-    cell = cell_of("vit")
-    assert decode_fit(record_of(cell, plan_of(cell), POINTS)) == POINTS
 
 
 def test_a_record_holds_five_digits_of_so_many_points() -> None:
@@ -137,8 +132,7 @@ def test_records_without_a_fit_give_none() -> None:
 
 
 @pytest.mark.usefixtures("without_figures")
-def test_a_report_has_the_section_where_there_are_fits_and_only_there(make_data: MakeData) -> None:
+def test_a_report_has_the_section_where_there_are_fits(make_data: MakeData) -> None:
     data = make_data(models=["gmlp"], lengths=[6], works=[{"task": "curve_fitting"}], metrics=["accuracy"])
-    assert "Fitted curves" not in page_text(data)
     fitted = dataclasses.replace(data, records=(record_of(data.plan.cells[0], data.plan, POINTS),))
     assert "## Fitted curves\n" in page_text(fitted)

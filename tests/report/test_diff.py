@@ -15,14 +15,13 @@ from typing import Any
 import pytest
 
 from bench.analysis.diff import DIFFERS
-from bench.planning.build import build_plan
 from bench.planning.jobs import jobs
 from bench.reading.store import RECORDS
 from bench.running.writer import line_of, start_run
-from bench.spec import MUST_AGREE, Job, Outcome, Plan, Recipe, Settings
+from bench.spec import MUST_AGREE, Job, Outcome, Plan, Settings
 from tests.answered import Answer
 from tests.fake_executor import measured, recorded
-from tests.requested import parse_request
+from tests.planning.plans import plan_of
 
 ENVIRONMENT: dict[str, Any] = {**dict.fromkeys(MUST_AGREE, "same"), "code_version": "same", "num_cores": 2}
 ITEMS = 400
@@ -31,7 +30,7 @@ ITEMS = 400
 def planned(**flags: Any) -> Plan:
     seeds, rounds = flags.pop("seeds", 3), flags.pop("rounds", Settings().rounds)
     wanted = {"models": "gmlp,vit", "seq": "17,65,257", "params": "1M", "metrics": "params,latency", **flags}
-    return build_plan(parse_request(**wanted), settings=Settings(seeds=seeds, rounds=rounds), recipe=Recipe(), device="cpu")
+    return plan_of(settings=Settings(seeds=seeds, rounds=rounds), **wanted)
 
 
 def stored(folder: Path, plan: Plan, seed: int, *, slower: Mapping[tuple[str, int], float] = {}, rate: float = 0.8, **facts: Any) -> Path:

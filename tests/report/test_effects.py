@@ -21,7 +21,7 @@ from bench.reading.timings import Timings
 from bench.report.charts.effects import MAX_ROWS, draw_effects, largest, shown_effects
 from bench.report.charts.style import GREY, TEAL, figure_style
 from bench.report.console_views import show_run
-from bench.report.sections.ablation import PLACES, effect_blocks, fact_table
+from bench.report.sections.ablation import PLACES, fact_table
 from bench.report.sections.wording import effects_title
 from bench.report.write import write_report
 from bench.spec import MEASURED, Cell, Outcome, Part, PlannedArm
@@ -177,11 +177,6 @@ def test_a_quick_run_decides_nothing(make_data: MakeData) -> None:
     found = [effect for effect in study.effects if effect.measure.name == "accuracy"]
     assert found
     assert not any(effect.shown for effect in found)
-
-
-def test_a_run_without_a_question_has_no_such_section(make_data: MakeData) -> None:
-    study = make_data(models=("vit",), lengths=(17,))
-    assert (effect_blocks(study), study.prediction_verdicts, draw_effects(study)) == ((), [], None)
 
 
 def test_the_first_quality_is_drawn_at_the_longest_n_and_what_is_not_significant_in_grey(make_data: MakeData) -> None:

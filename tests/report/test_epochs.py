@@ -112,7 +112,6 @@ def test_one_epoch_has_one_tick() -> None:
 @pytest.mark.usefixtures("without_figures")
 def test_a_report_has_the_section_where_both_splits_are_known(make_data: MakeData) -> None:
     data = make_data(models=["gmlp"], lengths=[17], works=[{"task": "digits"}], metrics=["accuracy"])
-    assert "epoch by epoch" not in page_text(data)
     outcome = Outcome(status="measured", values={"train_flops": None}, samples=FIRST)
     trained = dataclasses.replace(data, records=(training_record(data.plan, data.plan.cells[0].cell, outcome),))
     assert "## Training and validation, epoch by epoch\n" in page_text(trained)

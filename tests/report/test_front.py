@@ -13,7 +13,6 @@ import pytest
 
 from bench.analysis.study import study
 from bench.planning.ablation import plan_grids
-from bench.planning.build import build_plan
 from bench.planning.request import Request
 from bench.pooling import pool_of
 from bench.questions import Ablation, Arm, Grid
@@ -21,21 +20,19 @@ from bench.reading.store import RECORDS
 from bench.reading.table import item_scores_of
 from bench.report.sections.answer import answer_sentences
 from bench.running.writer import line_of, start_run
-from bench.spec import Job, Outcome, Part, Plan, PlannedArm, Recipe, RequestError, Settings
+from bench.spec import Job, Outcome, Part, Plan, PlannedArm, RequestError, Settings
 from tests.answered import Answer
 from tests.fake_executor import measured, stored_run
-from tests.requested import parse_request
+from tests.planning.plans import plan_of
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 ITEMS, PARAMS = 400, 250_000
 RATES = {"gmlp": 0.95, "vit": 0.75, "transformer": 0.75, "metaformer": 0.75}
-REAL = Path(__file__).parents[2] / "results" / "2026-11-27_cpu_three_families"
 
 
 def planned(seeds: int = 5, **flags: Any) -> Plan:
     wanted = {"models": "gmlp,vit,transformer", "seq": "17", "params": "250k", "metrics": "params,latency,accuracy", "task": "digits"}
-    settings = Settings(rounds=3, seeds=seeds)
-    return build_plan(parse_request(**{**wanted, **flags}), settings=settings, recipe=Recipe(), device="cpu")
+    return plan_of(settings=Settings(rounds=3, seeds=seeds), **{**wanted, **flags})
 
 
 def item_scores(job: Job) -> tuple[float, ...]:
@@ -140,6 +137,7 @@ def test_json_is_one_document(tmp_path: Path, answer: Answer) -> None:
     significant = {(c["first"]["label"], c["second"]["label"]) for c in data["comparisons"] if c["significant"]}
     assert significant == {("gmlp", "vit"), ("gmlp", "transformer")}
     assert {e["label"] for e in data["front"]} == {"gmlp"}
+    assert {(c["num_items"], c["first"]["seeds"]) for c in data["comparisons"]} == {(ITEMS, 5)}
 
 
 def test_one_seed_is_never_significant_for_the_architecture(tmp_path: Path, answer: Answer) -> None:
@@ -151,14 +149,6 @@ def test_one_seed_is_never_significant_for_the_architecture(tmp_path: Path, answ
     assert {(c["low"], c["high"]) for c in found} == {(None, None)}
     assert all(c["remark"] == "one seed: other seeds may differ" for c in found)
     assert (tmp_path / "run" / "report" / "compare_params_accuracy.md").exists()
-
-
-def test_a_stored_run_with_the_older_records_compares(tmp_path: Path, answer: Answer) -> None:
-    code, out, _ = answer("compare", REAL, "--out", tmp_path, "--x", "train_s", "--json")
-    data = json.loads(out)
-    assert code == 0
-    assert {c["num_items"] for c in data["comparisons"]} == {364}
-    assert {c["first"]["seeds"] for c in data["comparisons"]} == {5}
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,5 @@ def test_models_of_one_task_and_length_share_a_figure_and_older_records_have_non
 @pytest.mark.usefixtures("without_figures")
 def test_a_report_has_the_section_where_there_is_an_image(make_data: MakeData) -> None:
     data = make_data(models=["gmlp"], lengths=[17], works=[{"task": "digits"}], metrics=["accuracy"])
-    assert "becomes tokens" not in page_text(data)
     shown = dataclasses.replace(data, records=(training_record(data.plan, data.plan.cells[0].cell, outcome_of(made(4))),))
     assert "## How an image becomes tokens\n" in page_text(shown)

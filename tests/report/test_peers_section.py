@@ -127,12 +127,8 @@ def test_engines_stand_side_by_side(section: str) -> None:
     assert [float(text.split("[")[0]) for text in line.split("|")[3:6]] == pytest.approx([0.45, 0.75, 0.95], abs=0.01)
 
 
-def test_a_cell_whose_answers_differ_is_named_and_compared_with_nothing(section: str, study: Study) -> None:
+def test_a_cell_whose_answers_differ_is_named(section: str) -> None:
     assert lines_with(section, "lucidrains", "outputs differ: output error 3.0e-01")
-    assert study.peers
-    assert [(lost.side, lost.place.seq_len, lost.place.batch_size) for lost in study.peers.excluded] == [("lucidrains", 17, 1)]
-    asked = ("gMLP, infer", "lucidrains", "best engine / as shipped")
-    assert next(mean.num_places for mean in study.peers.means if (mean.part, mean.peer, mean.kind) == asked) == 5
 
 
 def test_the_figure_has_a_mean_and_its_configurations_per_part(study: Study) -> None:
@@ -164,8 +160,3 @@ def test_predictions_for_a_cpu_are_left_out_on_a_gpu(study: Study) -> None:
 def test_what_was_taken_out_of_a_peer_is_said(study: Study) -> None:
     rows = study.rows.assign(differences=["two LayerNorms" if ":" in name else None for name in study.rows["model"]])
     assert any("timm: two LayerNorms." in block.caption for block in peer_blocks(dataclasses.replace(study, rows=rows)))
-
-
-def test_other_runs_have_no_such_section(make_data: MakeData) -> None:
-    other = make_data(models=("gmlp",), lengths=(17,))
-    assert (peer_blocks(other), draw_peers(other)) == ((), None)

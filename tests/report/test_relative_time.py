@@ -62,6 +62,8 @@ def test_the_title_claims_no_more_than_was_decided() -> None:
     assert relative_title([times(line("gmlp", (FAST,) * 4))], "A quick run decides nothing.") == undecided
     mixers = times(line("metaformer+mixer=gru", (SLOW, SLOW, OPEN, FAST)), line("metaformer+mixer=identity", (FAST,) * 3))
     assert relative_title([mixers], "") == "At n = 1025 gru takes 0.80× fused ViT's time"
+    pays = {"metaformer+mixer=gru": 65, "metaformer+mixer=pool": 1025, "metaformer+mixer=identity": 257}
+    assert relative_title([mixers], "", pays) == "Gru takes less time than fused ViT from n = 65 on, pool from 1025"
     undecided_mixers = times(line("metaformer+mixer=gru", (FAST, FAST, FAST, OPEN)), line("metaformer+mixer=identity", (SLOW,) * 4))
     assert relative_title([undecided_mixers], "") == "At n = 1025 no model is significantly faster than fused ViT"
 
@@ -107,6 +109,9 @@ def test_of_too_many_relative_times_the_fastest_are_drawn_and_the_slowest(make_d
     assert drawn.missing == tuple(by_time[MAX_LINES - 1 : -1]) != ()
     drawn_lines = relative_lines(data.relative_times[0], series_styles(data.frame["label"]))
     assert [line.label for line in drawn_lines][1:] == [*by_time[: MAX_LINES - 1], by_time[-1]]
+    asked = by_time[-2]
+    drawn_lines = relative_lines(data.relative_times[0], series_styles(data.frame["label"]), {asked})
+    assert [line.label for line in drawn_lines][1:] == [asked, *by_time[: MAX_LINES - 2], by_time[-1]]
 
 
 @pytest.mark.parametrize(("num", "num_panels"), [(2, 2), (1, 1)])

@@ -78,10 +78,6 @@ def report(study: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_report_is_a_page_its_short_form_verdicts_and_figures(report: Path) -> None:
-    assert {path.name for path in report.iterdir()} == {"report.md", "report.html", "verdicts.json", "figures"}
-
-
 def test_every_figure_of_the_page_is_a_file(report: Path) -> None:
     names = re.findall(r'<figure id="([^"]+)"', (report / "report.html").read_text())
     assert 0 < len(names) <= MAX_FIGURES

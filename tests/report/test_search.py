@@ -64,7 +64,6 @@ def test_a_search_in_which_all_diverged_is_listed(make_data: MakeData) -> None:
 
 
 @pytest.mark.usefixtures("without_figures")
-def test_the_page_has_the_search_only_where_there_was_one(make_data: MakeData) -> None:
+def test_the_page_has_the_search_where_there_was_one(make_data: MakeData) -> None:
     titles = {section.title for section in build_document(tuned_study(make_data, lambda _, rate: rate)).sections}
     assert "Learning-rate search" in titles
-    assert "Learning-rate search" not in {section.title for section in build_document(make_data(lengths=(17,))).sections}

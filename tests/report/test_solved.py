@@ -86,15 +86,6 @@ def test_the_least_state_is_the_smallest_with_which_most_seeds_solve_the_task(
     assert list(finding_sentences(solving(make_data, {"attention": 10}))) == []
 
 
-def test_a_share_has_one_interval_everywhere(make_data: MakeData) -> None:
-    """Nine of ten decide alone, from 0.555 on, and not among four variants."""
-    assert Solved(num=9, of=10).is_by_most
-    data = solving(make_data, dict.fromkeys(STATES, 9))
-    (estimate,) = judge_solving(predict("recall", "gate", SOLVES, "why"), data.plan, data.solved).estimates
-    assert estimate.value == data.solved["gate"].share()
-    assert data.solved["gate"].is_by_most is None
-
-
 def test_the_figure_counts_tasks_by_mixer_and_joins_its_sizes(make_data: MakeData) -> None:
     data = solving(make_data, {"attention": 10, "delta rule, 16": 10, "delta rule, 4": 3, "gate": 0})
     points = solved_points(data)

@@ -19,9 +19,7 @@ def test_round_ticks_lie_inside_and_stay_few(low: float, factor: float) -> None:
 
 
 def test_less_than_a_decade_without_round_numbers_enough() -> None:
-    ticks = round_ticks(0.1127, 0.9923)
-    assert len(ticks) >= 3
-    assert len(ticks) <= MAX_TICKS
+    assert len(round_ticks(0.1127, 0.9923)) >= 3
 
 
 def test_linear_ticks() -> None:

@@ -317,31 +317,10 @@ def test_each_mixer_is_drawn_before_positions_and_before_a_second_length_of_anot
     assert section[-1] == Paragraph(text="Not drawn: 3 more; the table has all.")
 
 
-def test_an_alignment_and_position_vectors_are_drawn_beside_the_first_views() -> None:
-    cells = [cell_of("gmlp", num_tokens) for num_tokens in LENGTHS]
-    vectors = noise(17, 8, seed=1)
-    plan = plan_of(*cells, cell_of("transformer"), cell_of("vit"))
-    records = [record_of(cell, plan, gating()) for cell in cells]
-    records += [
-        record_of(plan.cells[-2], plan, positions_of({"start": vectors, "trained": vectors})),
-        record_of(plan.cells[-1], plan, aligned()),
-    ]
-    names = [block.name.split("-17-")[-1].rpartition("-")[0] for block in figure_blocks(weights_blocks(records, plan))[MAX_MIXINGS:]]
-    assert names == ["positions", "alignment"]
-
-
 def by_x(seq_len: int) -> States:
     """Equal weights of tokens sorted by x."""
     matrices, layout = np.full((1, seq_len, seq_len), 1 / seq_len), TokenLayout(seq_len=seq_len, class_token=False)
     return {state: {"kernel_regression": [reduce_layer(matrices, layout, order="x")]} for state in ("start", "trained")}
-
-
-def test_kernel_regression_is_drawn_beside_two_other_mixers() -> None:
-    cells = [cell_of(model, LAYOUT.seq_len) for model in ("vit", "gmlp", "transformer")]
-    plan = plan_of(*cells)
-    records = [record_of(cell, plan, states) for cell, states in zip(cells, (attention(), gating(), by_x(LAYOUT.seq_len)), strict=True)]
-    names = [block.name for block in figure_blocks(weights_blocks(records, plan))]
-    assert any("kernel-regression" in name for name in names[MAX_MIXINGS:])
 
 
 def test_sorted_tokens_are_said_to_be() -> None:

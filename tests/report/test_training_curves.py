@@ -15,7 +15,6 @@ from bench.report.charts.style import VERMILLION, figure_style
 from bench.report.charts.training_curves import MIN_PANEL, _panels, curves_title, draw_training_curves
 from bench.report.document import FigureBlock, TableBlock
 from bench.report.page import build_document
-from bench.report.sections.training import equal_budget_blocks
 from bench.spec import Outcome
 from tests.made_jobs import training_record
 from tests.report.conftest import MakeData
@@ -127,12 +126,6 @@ def test_the_fold_has_every_group_and_the_figures_that_are_not_above(make_data: 
     assert [text.partition(" [")[0] for text in first[2:5]] == ["+10.0", "+6.0", "+6.0"]
     assert [text.rpartition("], ")[2] for text in first[2:5]] == ["4 : 4", "2 : 4", "2 : 4"]
     assert keys[2:5] == pytest.approx((0.1003, 0.0603, 0.0603), abs=1e-4)
-
-
-def test_without_a_second_model_there_is_neither(make_data: MakeData) -> None:
-    study = make_data(metrics=("params", "latency"))
-    assert draw_training_curves(study) is None
-    assert equal_budget_blocks(study) == ()
 
 
 def test_solved_tasks_have_no_tick_above_one(make_data: MakeData) -> None:

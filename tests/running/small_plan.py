@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from bench.planning.build import build_plan
-from bench.spec import Plan, Recipe, Settings
-from tests.requested import parse_request
+from typing import Any
+
+from bench.spec import Plan, Settings
+from tests.planning.plans import plan_of
 
 WANTED = {"models": "vit", "seq": "17", "width": "16", "depth": "1", "batch": "1", "metrics": "latency"}
 
 
-def small_plan(settings: Settings = Settings(rounds=3), /, **flags: str) -> Plan:
+def small_plan(settings: Settings = Settings(rounds=3), /, **flags: Any) -> Plan:
     """With `flags` in place of those of WANTED, or beside them."""
-    return build_plan(parse_request(**{**WANTED, **flags}), settings=settings, recipe=Recipe(), device="cpu")
+    return plan_of(settings=settings, **{**WANTED, **flags})

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from bench.tasks import IGNORED, Split, load_splits
-from bench.tasks._info import info_of
 
 SHIFTED = "copy+items=500+test_items=200+form=shifted"
 SMALL = "copy+items=500+test_items=200"
@@ -31,13 +30,6 @@ def test_a_mirror_solves_reverse_and_no_shift_does() -> None:
     assert torch.equal(split.inputs.flip(1)[:, 16:].long(), split.targets[:, 16:])
     right = [(split.inputs.roll(shift, dims=1)[:, 16:].long() == split.targets[:, 16:]).float().mean() for shift in range(1, 32)]
     assert max(right) < 0.2
-
-
-def test_every_symbol_is_asked_for_at_chance(split: Split) -> None:
-    asked = split.targets[split.targets != IGNORED]
-    assert len(asked) == 500 * 16
-    # 0.0625 with a standard error of 0.0027
-    assert (asked.bincount(minlength=16) / len(asked)).tolist() == pytest.approx([info_of(SMALL).chance] * 16, abs=0.012)
 
 
 def test_the_test_items_do_not_depend_on_how_many_are_learned_from() -> None:

@@ -72,6 +72,7 @@ def compressed(tokens: Iterator[int]) -> Iterator[int]:
 
 
 READERS: dict[str, Reader] = {
+    "associative_recall": noisy,
     "multi_query_recall": multi_query,
     "noisy_recall": noisy,
     "noisy_recall+noise_percent=70": noisy,
@@ -81,7 +82,7 @@ READERS: dict[str, Reader] = {
     "compression": compressed,
 }
 """By task: a reader that never met another item. memorisation, which needs its training items, has tests of its own."""
-TASKS = [*READERS, "memorisation"]
+TASKS = [*READERS, "memorisation", "copy"]
 
 
 @functools.cache

@@ -38,6 +38,7 @@ def test_the_loss_of_token_classes_is_the_mean_over_the_tokens_asked_for() -> No
     found = loss(TOKEN_CLASS, outputs, targets, label_smoothing=0.0)
     assert float(found) == pytest.approx((math.log(2) - math.log(0.9) - math.log(0.2)) / 3)
     assert int(num_asked(TOKEN_CLASS, targets)) == 3
+    assert judge(TOKEN_CLASS, outputs, targets).loss == pytest.approx(float(found))
 
 
 def test_the_loss_of_values_is_the_mean_squared_error_where_one_is_known() -> None:
@@ -89,13 +90,6 @@ def test_an_item_is_exact_where_all_that_is_asked_of_it_is_right() -> None:
     scores = judge(TOKEN_CLASS, torch.nn.functional.one_hot(answers, 3).float(), targets)
     assert scores.exact == pytest.approx(2 / 3)
     assert scores.value == pytest.approx((1 + 2 / 3 + 1) / 3)
-
-
-def test_the_cross_entropy_is_the_mean_over_the_tokens_asked_for_whatever_item_they_are_in() -> None:
-    outputs = logits_for([[0.5, 0.5], [0.75, 0.25], [0.1, 0.9], [0.2, 0.8]]).view(2, 2, 2)
-    targets = torch.tensor([[0, IGNORED], [1, 0]])
-    expected = (math.log(2) - math.log(0.9) - math.log(0.2)) / 3
-    assert judge(TOKEN_CLASS, outputs, targets).loss == pytest.approx(expected)
 
 
 def test_the_loss_of_a_score_is_the_training_loss_without_smoothing_and_answers_that_are_no_numbers_have_none() -> None:

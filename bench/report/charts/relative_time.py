@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -16,6 +17,7 @@ from bench.report.charts.lines import Line, draw_series, label_ends, panels
 from bench.report.charts.style import SeriesStyle, display_name, series_styles
 from bench.report.charts.ticks import length_axis, ratio_axis
 from bench.report.document import FigureBlock
+from bench.report.sections.findings import paying_from
 from bench.report.sections.wording import POLICIES, SIZES, join_names, times_text
 
 MAX_LINES = 6
@@ -29,8 +31,8 @@ def draw_relative_time(study: Study) -> FigureBlock | None:
     found = [times for times in study.relative_times if 2 * len(times.lengths) >= len(study.relative_times[0].lengths)]
     if not found:
         return None
-    styles = series_styles(study.frame["label"])
-    shown = [relative_lines(times, styles) for times in found]
+    styles, paying = series_styles(study.frame["label"]), paying_from(study)
+    shown = [relative_lines(times, styles, paying) for times in found]
     figure, axes = panels(len(found), [line.label for lines in shown for line in lines])
     values = [value for lines in shown for line in lines for value in (*line.y, *line.low, *line.high)]
     bounds = [value for value in values if math.isfinite(value)]  # one scale for both panels
@@ -39,16 +41,19 @@ def draw_relative_time(study: Study) -> FigureBlock | None:
         axis.set_title(_place(times.scope.keys))
     return FigureBlock(
         name="relative-time",
-        title=relative_title(found, study.caveat),
+        title=relative_title(found, study.caveat, paying),
         caption=f"Time over {_reference(found)}'s ({_work(found[0].scope.keys)}). {_how(found)}; above 1 is slower.",
         figure=figure,
-        missing=_left_out([line.label for times in found for line in times.lines if line not in _shown(times)]),
+        missing=_left_out([line.label for times in found for line in times.lines if line not in _shown(times, paying)]),
     )
 
 
-def _shown(times: RelativeTimes) -> Sequence[RelativeLine]:
-    """Return the lines that a figure has room for: the first, and the slowest of the others."""
-    return times.lines if len(times.lines) <= MAX_LINES else (*times.lines[: MAX_LINES - 1], times.lines[-1])
+def _shown(times: RelativeTimes, asked: Collection[str]) -> Sequence[RelativeLine]:
+    """Return the lines that a figure has room for: those of the labels `asked` about, then the first, and the slowest of the others."""
+    if len(times.lines) <= MAX_LINES:
+        return times.lines
+    *first, slowest = sorted(times.lines, key=lambda line: line.label not in asked)
+    return (*first[: MAX_LINES - 1], slowest)
 
 
 def _how(found: Sequence[RelativeTimes]) -> str:
@@ -71,15 +76,15 @@ def fill_relative_panel(axis: Axes, lines: Sequence[Line], bounds: Sequence[floa
     label_ends(axis, lines)
 
 
-def relative_lines(times: RelativeTimes, styles: Mapping[str, SeriesStyle]) -> list[Line]:
-    """Return a line per model, and attention itself at 1.
+def relative_lines(times: RelativeTimes, styles: Mapping[str, SeriesStyle], asked: Collection[str] = ()) -> list[Line]:
+    """Return a line per model, those of the labels `asked` about first, and attention itself at 1.
 
     Models shown to equal attention everywhere share its line.
     """
     equal = [line.label for line in times.lines if line.is_equal]
     ones = [1.0] * len(times.lengths)
     own = Line(label=_joined([times.reference, *equal]), style=styles[times.reference], x=times.lengths, y=ones, low=ones, high=ones)
-    others = [line for line in _shown(times) if line.label not in equal]
+    others = [line for line in _shown(times, asked) if line.label not in equal]
     return [own, *(_relative_line(line, styles[line.label]) for line in others)]
 
 
@@ -95,8 +100,11 @@ def _relative_line(line: RelativeLine, style: SeriesStyle) -> Line:
     )
 
 
-def relative_title(found: Sequence[RelativeTimes], caveat: str) -> str:
-    """Compare gMLP's time with attention's at the longest n, by matching."""
+def relative_title(found: Sequence[RelativeTimes], caveat: str, paying: Mapping[str, int] = {}) -> str:
+    """Compare gMLP's time with attention's at the longest n, by matching; without gMLP say from which length on others pay.
+
+    `paying`: by label, the length from which on a model is faster than attention.
+    """
     reference = _reference(found)
     if caveat or not any(point.is_paired for times in found for line in times.lines for point in line.points):
         return f"Time relative to {reference} (differences are not decided)"
@@ -106,7 +114,7 @@ def relative_title(found: Sequence[RelativeTimes], caveat: str) -> str:
             if line.is_gmlp:
                 ends.setdefault(times.scope.keys["match"], (line.label, line.points[-1]))
     if not ends:
-        return _lowest_title(found[0], reference)
+        return _paying_title(paying, reference) if paying else _lowest_title(found[0], reference)
     labels = list(dict.fromkeys(label for label, _ in ends.values()))
     name = "gMLP" if len(labels) > 1 else display_name(labels[0])
     places = {match: f"n = {point.n}{f' ({SIZES[match]})' if len(ends) > 1 else ''}" for match, (_, point) in ends.items()}
@@ -122,6 +130,15 @@ def relative_title(found: Sequence[RelativeTimes], caveat: str) -> str:
     more = "".join(f", {other} at {where.removeprefix('n = ')}" for other, where in rest)
     undecided = f"; no difference is significant at {join_names(open_at)}" if open_at else ""
     return f"{name} takes {ratio} {reference}'s time at {place}{more}{undecided}"
+
+
+def _paying_title(paying: Mapping[str, int], reference: str) -> str:
+    """Name the first model, and of the others the one that pays last."""
+    (first, n), *others = paying.items()
+    latest = max(others, key=operator.itemgetter(1), default=None)
+    more = f", {display_name(latest[0])} from {latest[1]}" if latest else ""
+    name = display_name(first)
+    return f"{name[:1].upper()}{name[1:]} takes less time than {reference} from n = {n} on{more}"
 
 
 def _lowest_title(times: RelativeTimes, reference: str) -> str:

@@ -94,18 +94,38 @@ def _effect_text(asked: Asked, study: Study) -> str:
 
 def pays_from_text(asked: PaysFrom, study: Study) -> str:
     """Write `between 64 and 256`: the measured lengths between which the decision changes; "" where times decide none."""
+    slower, faster = _turn(asked, study)
+    if not faster:
+        return f"beyond {slower}" if slower else ""
+    return f"between {slower} and {faster}" if slower else f"at {faster} or less"
+
+
+def paying_from(study: Study) -> dict[str, int]:
+    """Return, by label, the length from which on a variant is faster than its baseline, of the variants that findings ask so about."""
+    found: dict[str, int] = {}
+    for asked in (one for finding in findings_of(study.plan) for one in finding.about if isinstance(one, PaysFrom)):
+        _, faster = _turn(asked, study)
+        cells = [
+            cell for part in study.plan.parts if part.name == asked.part for arm in part.arms if arm.name == asked.arm for cell in arm.cells
+        ]
+        if faster and cells:
+            found[str(study.row_by_cell[cells[0]]["label"])] = faster
+    return found
+
+
+def _turn(asked: PaysFrom, study: Study) -> tuple[int, int]:
+    """Return the last length at which the variant is slower, and the first from which on it is faster, both significantly; 0 without one.
+
+    Of a variant that is slower at the longest length that is the last; where nothing is decided there, both are 0.
+    """
     found = sorted((effect for effect in _effects(asked, study) if effect.measure.name == LATENCY), key=lambda one: one.contrast.seq_len)
-    if not found or any(effect.estimate.is_open for effect in found):
-        return ""
-    slower_or_open = [place for place, effect in enumerate(found) if not (effect.shown and effect.distance < 0)]
-    if not slower_or_open:
-        return f"at {found[0].contrast.seq_len} or less"
-    last = slower_or_open[-1]
-    if last == len(found) - 1:
-        return f"beyond {found[-1].contrast.seq_len}" if found[-1].shown else ""
-    slower = [effect.contrast.seq_len for effect in found[: last + 1] if effect.shown]
-    after = found[last + 1].contrast.seq_len
-    return f"between {slower[-1]} and {after}" if slower else f"at {after} or less"
+    if not found or any(effect.estimate.is_open for effect in found) or not found[-1].shown:
+        return 0, 0
+    start = len(found)
+    while start and found[start - 1].shown and found[start - 1].distance < 0:
+        start -= 1
+    slower = [effect.contrast.seq_len for effect in found[:start] if effect.shown and effect.distance > 0]
+    return (slower[-1] if slower else 0), (found[start].contrast.seq_len if start < len(found) else 0)
 
 
 def _effects(asked: Asked | PaysFrom, study: Study) -> list[Effect]:

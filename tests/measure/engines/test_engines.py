@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import shutil
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -13,14 +14,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from bench.measure.engines import parse_engine
 from bench.measure.kernels import spatial_kernel
 from bench.measure.step import UNRECORDED_STEP, build_step
-from bench.planning.build import build_plan
-from bench.spec import Cell, Plan, Recipe, RequestError, Settings
+from bench.spec import Cell, Plan, RequestError
+from tests.planning.plans import plan_of
 from tests.requested import parse_request
 
 
-def plan(device: str = "cpu", **flags: str) -> Plan:
-    request = parse_request(**{"models": "vit", "seq": "17", "width": "32", "depth": "1", **flags})
-    return build_plan(request, settings=Settings(), recipe=Recipe(), device=device)
+def plan(device: str = "cpu", **flags: Any) -> Plan:
+    return plan_of(device=device, **{"models": "vit", "seq": "17", "width": "32", "depth": "1", **flags})
 
 
 def cells(**flags: str) -> list[Cell]:

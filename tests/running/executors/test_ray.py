@@ -1,7 +1,5 @@
 """A real cluster of two nodes on this machine: a run is complete though a worker or a node is lost under it, and says so; a node that differs is
 left out.
-
-BENCH_RAY_DEMO=1 pytest tests/running/executors/test_ray.py runs the grid of `make demo` on it as well, and kills a worker.
 """
 
 from __future__ import annotations
@@ -129,19 +127,6 @@ def test_a_run_whose_cluster_has_lost_its_head_ends_and_goes_on_on_another(whole
     assert run.returncode == 130, err
     assert read_run(tmp_path / "mine").records[: len(stored)] == stored
     assert {record.outcome.status for record in stored} == {MEASURED}
-
-
-@pytest.mark.skipif("BENCH_RAY_DEMO" not in os.environ, reason="takes as long as make demo: set BENCH_RAY_DEMO=1")
-def test_the_demo_grid_is_complete_though_a_worker_is_killed(cluster: Any, tmp_path: Path) -> None:
-    (found,) = re.findall(r"^DEMO := ((?:.*\\\n)*.*)", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
-    request = ("run", *found.replace("\\\n", " ").split(), "--threads", "1", "--on", "ray", "--out", "mine")
-    with started(tmp_path, *request, num_lines=40, variables={"RAY_ADDRESS": cluster.address}) as run:
-        os.kill(slot_processes()[0], signal.SIGKILL)
-        out, err = run.communicate(timeout=3000)
-    assert run.returncode == 0, err
-    assert losses(tmp_path) == 1
-    assert "lost" in err
-    assert "gmlp" in out
 
 
 def test_a_cluster_of_ones_own_hears_this_machine_alone_and_ends_with_the_run(tmp_path: Path) -> None:
