@@ -74,7 +74,7 @@ DIMENSIONS = {
 
 WORK = ("label", "match", "phase", "engine", "dtype", "batching", "device", "task", "recipe")
 """Columns that tell series apart, besides the sizes."""
-APART = {"timed_by": TIMES, "trained_by": SCORES}
+APART = {"timed_by": [*TIMES], "trained_by": [*SCORES]}
 """Columns of several runs that tell series apart in some quantities only."""
 NOTED = ("status", "latency_stable", "doubts")
 """Columns that a point's note tells."""

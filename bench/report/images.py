@@ -18,6 +18,8 @@ THEME = {INK: "var(--ink)", GRID: "var(--line)", PAPER: "var(--page)", BLUE: "va
 JOINS = "*{stroke-linejoin:round;stroke-linecap:butt}"
 """Matplotlib's own rule for every figure."""
 NUMBER = re.compile(r"-?\d+\.\d{3,}")
+COMMAND = re.compile(r"\s*([A-Za-z])\s*")
+"""A command of a path, which needs no spaces around it."""
 NOT_DRAWN = ("metadata", "style")
 POINTS = ("d", "x", "y", "points", "transform")
 """Attributes with coordinates, in points: two decimals are finer than any screen. A scale keeps its own."""
@@ -81,6 +83,8 @@ def _shortened(svg: bytes) -> ElementTree.Element:
             element.remove(child)
         if element.get("id", "").encode() not in used:
             element.attrib.pop("id", None)
+        if "d" in element.attrib:
+            element.attrib["d"] = COMMAND.sub(r"\1", element.attrib["d"])
         if link := element.attrib.pop(LINK, ""):
             element.attrib["href"] = link
         element.attrib |= {key: NUMBER.sub(_rounded, text) for key, text in element.items() if key in POINTS and "scale" not in text}

@@ -133,7 +133,7 @@ def test_what_holds_is_found_before_what_was_tried_once(browser: Chrome, whole: 
     show(browser, whole / INDEX)
     pages = [found.partition(" · ")[0] for found in search(browser, "linear attention")]
     assert "Log" not in pages[:5]
-    assert "Log" in [found.partition(" · ")[0] for found in search(browser, "linear attention no line")]
+    assert "Log" in [found.partition(" · ")[0] for found in search(browser, "unequal bursts")]
 
 
 def test_the_search_is_moved_through_by_keyboard(browser: Chrome, site: Path) -> None:
