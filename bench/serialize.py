@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import math
 import typing
 from collections.abc import Mapping
 from typing import Any
@@ -96,11 +97,13 @@ def _dataclass_in(kind: Any) -> Any:
 
 
 def stored(value: float) -> float:
-    """Return a number as files hold it: whole as it is, else to nine significant digits.
+    """Return a number as files hold it: whole as it is, else to nine significant digits, and to six decimals at least, as a time of day needs.
 
     No clock has more, and the digits beyond, which are noise, take a third of the room of packed records.
     """
-    return float(value if value.is_integer() else f"{value:.9g}")
+    if value.is_integer() or not math.isfinite(value):
+        return float(value)
+    return round(float(value), max(6, 8 - math.floor(math.log10(abs(value)))))
 
 
 def canonical_json(value: Any, *, defaults: bool = False) -> str:

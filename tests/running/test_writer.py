@@ -49,9 +49,10 @@ def test_a_writer_that_waited_at_a_file_since_replaced_locks_the_new_one(tmp_pat
 def test_numbers_keep_nine_digits_and_whole_ones_all(tmp_path: Path) -> None:
     """What a clock has not is noise, and noise does not compress."""
     kept = Outcome(
-        status="measured", values={"ms": 1.23456789, "flops": 12345678901234.0, "n": 10**17, "curve": [[1e-9]], "map": {"a": None}}
+        status="measured",
+        values={"ms": 1.23456789, "at_s": 1764481000.123456, "flops": 12345678901234.0, "n": 10**17, "curve": [[1e-9]], "map": {"a": None}},
     )
-    noisy = {**kept.values, "ms": 1.23456789012345, "curve": [[1.0000000001e-9]]}
+    noisy = {**kept.values, "ms": 1.23456789012345, "at_s": 1764481000.1234562, "curve": [[1.0000000001e-9]]}
     samples = {"wall_ms": (0.1, 2 / 3)}
     with RecordWriter(tmp_path) as writer:
         writer.append(dataclasses.replace(record(0), outcome=dataclasses.replace(kept, values=noisy, samples=samples, duration_s=1 / 3)))
