@@ -108,7 +108,7 @@ def place(run: str, text: str, **where: Any) -> Place:
 SEQ, THREE = "2026-11-27_cpu_sequence_length", "2026-11-27_cpu_three_families"
 INTEL = "2026-11-26_cpu_sequence_length"
 LONG, MIXING = "2026-11-28_cpu_equal_4097", "2026-11-27_cpu_token_mixing_cost"
-DIGITS, CONTROL = "2026-11-20_cpu_digits", "2026-11-20_cpu_control"
+DIGITS = "2026-11-20_cpu_digits"
 GATING = "2026-11-25_cpu_spatial_gating"
 RECIPE, WHOLE = "2026-11-28_cpu_vision_recipe", "2026-11-26_cpu_vision_recipe_whole"
 ADDED, REMOVED = "added to the basic recipe", "removed from the full recipe"
@@ -117,8 +117,9 @@ PEERS, POSITIONS = "2026-11-23_cpu_peers", "2026-11-26_cpu_positions"
 HEAD, HEADS = "2026-11-29_cpu_attention_head", "2026-11-29_cpu_attention_head_width"
 ATTENTION, MODES = "2026-11-26_cpu_attention", "2026-11-29_cpu_architecture_mode"
 ESCAPE_QUESTIONS, ESCAPE_IMAGES = "2026-11-25_cpu_escape_questions", "2026-11-26_cpu_escape_images"
-ESCAPE_COST, ESCAPE_ELSEWHERE = "2026-11-30_cpu_escape_cost", "2026-11-27_cpu_escape_cost"
-ESCAPE_OCCASIONS = (ESCAPE_COST, f"{ESCAPE_COST}_2", f"{ESCAPE_COST}_3")
+ESCAPE_COST = "2026-11-30_cpu_escape_cost"
+ESCAPE_EVERYWHERE = (ESCAPE_COST, f"{ESCAPE_COST}_2", f"{ESCAPE_COST}_3", "2026-11-27_cpu_escape_cost", f"{ESCAPE_COST}_avx2")
+"""Three occasions on one machine, then two other types of CPU."""
 RECALL, RECALL_WIDE = "2026-11-29_cpu_recall_state", "2026-11-29_cpu_recall_state_wide"
 CIFAR_4M, CIFAR_51M, TREC = "2026-11-26_cpu_cifar10_4m", "2026-11-26_cpu_cifar10_51m_gmlp", "2026-11-24_cpu_trec"
 CNN = "2026-11-29_cpu_cnn"
@@ -186,12 +187,13 @@ MIXER_ARMS = {
 
 
 HOSTS = {
-    "zen3": "2026-11-23_cpu_replicate-amd-epyc-25-1-1-avx2-e349ae",
+    "zen3": "2026-11-30_cpu_replicate-amd-epyc-25-1-1-avx2",
     "zen4": "2026-11-27_cpu_replicate-amd-epyc-25-17-1-avx2-avx512-bf16-3421e9",
     "zen5": "2026-11-29_cpu_replicate-amd-epyc-26-2-1-avx2-avx512-bf16",
     "xeon": "2026-11-26_cpu_replicate-intel-xeon-processor-6-167-1-amx-c7d188",
 }
 """Runs of the headline, one per type of host."""
+ZEN4_AVX2 = "2026-11-25_cpu_replicate-amd-epyc-25-17-1-avx2-640a1c"
 OCCASIONS = {"second": f"{HOSTS['zen5']}_2", "third": f"{HOSTS['zen5']}_3"}
 """The same on the machine of zen5, one and five hours later."""
 MAMBA2, DELTA_RULE = "2026-11-25_cpu_peers_mamba2", "2026-11-25_cpu_peers_delta_rule"
@@ -290,9 +292,16 @@ PLACES: Mapping[str, Fillable] = {
     },
     **{f"params_{n}": compared(SEQ, WIDE, match="params", budget=5e6, seq_len=n) for n in (17, 65, 257, 513, 1025)},
     "params_4097": compared(LONG, WIDE, match="params", seq_len=4097),
-    "flops_1025": Place(run=SEQ, text=f"{WIDTHS} | {{gmlp/fused}}", where=EQUAL, rows=AT_EQUAL_FLOPS),
-    "shape_5m_1025": compared(SEQ, f"{WIDTHS} | {{gmlp/fused}}", match="shape", **EQUAL),
-    "equal_1025": compared(SEQ, f"{WIDTHS} | {{gmlp/fused}}", match="params", **EQUAL),
+    "flops_1025": cells(
+        Place(run=SEQ, text=f"{WIDTHS} | {{gmlp/fused}}", where=EQUAL, rows=AT_EQUAL_FLOPS),
+        Place(run=INTEL, text="{gmlp/fused}", where=EQUAL, rows=AT_EQUAL_FLOPS),
+    ),
+    **{
+        f"{name}_1025": cells(
+            compared(SEQ, f"{WIDTHS} | {{gmlp/fused}}", match=match, **EQUAL), compared(INTEL, "{gmlp/fused}", match=match, **EQUAL)
+        )
+        for name, match in (("shape_5m", "shape"), ("equal", "params"))
+    },
     **{
         f"intel_{n}": compared(INTEL, "{gmlp/fused} | {gmlp/explicit} | {linear/fused}", match="shape", seq_len=n, **SMALL)
         for n in (17, 65, 129, 257, 513, 1025, 2049, 4097)
@@ -318,6 +327,8 @@ PLACES: Mapping[str, Fillable] = {
         for name, (text, where) in HEADLINE.items()
         if name in ("equal_fused", "fused_17", "fused_257", "fused_4097", "explicit_1025")
     },
+    **{f"zen4_avx2_{name}": compared(ZEN4_AVX2, *HEADLINE[name][:1], **HEADLINE[name][1]) for name in ("equal_fused", "fused_4097")},
+    "pays_linear_avx2": pays_from(ESCAPE_EVERYWHERE[-1], COST, ESCAPING["linear"]),
     **{f"small_{n}": place(THREE, "{ratio:ratio}", model="gmlp", seq_len=n) for n in (17, 257)},
     "families_times": answer(THREE, 0),
     "families_accuracy": answer(THREE, -1),
@@ -413,16 +424,16 @@ PLACES: Mapping[str, Fillable] = {
     },
     **{f"pays_{name}": pays_from(ESCAPE_COST, COST, ESCAPING[name]) for name in ("linear", "gating", "toeplitz", "state_64", "delta")},
     **{
-        f"pays_{name}_again": cells(*(pays_from(run, COST, arm) for run in (*ESCAPE_OCCASIONS, ESCAPE_ELSEWHERE)))
+        f"pays_{name}_again": cells(*(pays_from(run, COST, arm) for run in ESCAPE_EVERYWHERE))
         for name, arm in ESCAPING.items()
         if name not in ("rank", "none")
     },
     **{
         f"cost_{name}_again": cells(
-            *(effect(run, COST, arm, measure="latency_ms", seq_len=1024) for run in (*ESCAPE_OCCASIONS, ESCAPE_ELSEWHERE))
+            *(effect(run, COST, arm, measure="latency_ms", seq_len=1024) for run in ESCAPE_EVERYWHERE)
         )
         for name, arm in ESCAPING.items()
-        if name not in ("rank", "none")
+        if name != "rank"
     },
     **{
         f"cost_{name}_16384": effect(ESCAPE_COST, COST, ESCAPING[name], measure="latency_ms", seq_len=16384)
@@ -533,7 +544,6 @@ PLACES: Mapping[str, Fillable] = {
     },
     **{f"lead_4m_{rival}": lead(CIFAR_4M, "gmlp", rival) for rival in ("vit", "transformer")},
     "lead_4m_attention": lead(CIFAR_4M, "transformer", "vit"),
-    "lead_control": lead(CONTROL, "gmlp+pool=mean", "gmlp+gating=identity+pool=mean"),
     **{
         f"equal_4m_{rival.lower()}": equal_training(CIFAR_4M, f"gMLP - {rival}", "cifar10, n = 17, 4 M") for rival in ("ViT", "Transformer")
     },

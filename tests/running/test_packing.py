@@ -26,7 +26,7 @@ from tests.reading.test_store import record as made_record
 from tests.running.small_plan import small_plan
 from tests.specimens import ROOT
 
-RUN = ROOT / "results" / "2026-11-20_cpu_copy"
+RUN = ROOT / "results" / "2026-11-29_cpu_attention_head"
 
 
 @pytest.fixture
