@@ -116,7 +116,7 @@ NORMS, PRECISION, SCALE = "2026-11-25_cpu_normalisation", "2026-11-25_cpu_precis
 PEERS, POSITIONS = "2026-11-23_cpu_peers", "2026-11-26_cpu_positions"
 HEAD, HEADS = "2026-11-29_cpu_attention_head", "2026-11-29_cpu_attention_head_width"
 ATTENTION, MODES = "2026-11-26_cpu_attention", "2026-11-29_cpu_architecture_mode"
-ESCAPE_QUESTIONS, ESCAPE_IMAGES = "2026-11-25_cpu_escape_questions", "2026-11-26_cpu_escape_images"
+ESCAPE_IMAGES = "2026-11-30_cpu_escape_images"
 ESCAPE_COST = "2026-11-30_cpu_escape_cost"
 ESCAPE_EVERYWHERE = (ESCAPE_COST, f"{ESCAPE_COST}_2", f"{ESCAPE_COST}_3", "2026-11-27_cpu_escape_cost", f"{ESCAPE_COST}_avx2")
 """Three occasions on one machine, then two other types of CPU."""
@@ -232,7 +232,7 @@ def by_onednn(run: str, phase: str, ours: str, theirs: str) -> Place:
 
 
 HEAD_WIDTHS = "width of a head at equal parameters"
-COST, QUESTIONS, IMAGES = "cost against n", "questions", "images"
+COST, LEARNED = "cost against n", "images, learned positions"
 """Parts of escape."""
 ESCAPING = {
     "gating": "spatial gating",
@@ -247,7 +247,8 @@ ESCAPING = {
     "none": "none",
 }
 """Mixers of escape beside fused attention, by the names of their places."""
-TRAINED = {"attention": "attention, fused", **ESCAPING}
+TRAINED = {"attention": "attention, fused", **{name: ESCAPING[name] for name in ("gating", "toeplitz", "linear", "none")}}
+"""Mixers of escape that are trained on photographs."""
 RECALLING = {
     "attention": "attention",
     "linear": "linear attention, 32 per channel",
@@ -459,9 +460,12 @@ PLACES: Mapping[str, Fillable] = {
         if name != "state_128"
     },
     **{
-        f"read_{name}": cells(score(ESCAPE_QUESTIONS, QUESTIONS, arm, 32), *(score(ESCAPE_IMAGES, IMAGES, arm, n) for n in (64, 256)))
-        for name, arm in (TRAINED | FAMILIES).items()
+        f"photographs_{name}": cells(
+            score(ESCAPE_IMAGES, LEARNED, arm, 64), *([] if name == "attention" else [effect(ESCAPE_IMAGES, LEARNED, arm)])
+        )
+        for name, arm in TRAINED.items()
     },
+    **{f"lost_{name}": effect(ESCAPE_IMAGES, LEARNED, TRAINED[name]) for name in ("gating", "none")},
     **{
         f"three_{name}": cells(
             compared(run, MEANS, FAMILY_ROWS, **where), *(lead(run, "gmlp", rival, **where) for rival in ("vit", "transformer"))
