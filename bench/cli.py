@@ -365,7 +365,7 @@ def predict(
     show_predictions(run, images, model, seed, options)
 
 
-@command(READ, "bench pool results/2026-11-23_cpu_replicate-*")
+@command(READ, "bench pool results/*_cpu_replicate-*")
 def pool(options: Options, runs: Annotated[list[Path], argument("Folders of runs of one request on several hosts.", "RUN...")]) -> None:
     """List the ratios of one request by host type.
 

@@ -13,8 +13,8 @@ import pytest
 from tests.answered import Answer
 
 PROJECT = Path(__file__).parents[2]
-RUN = PROJECT / "results" / "2026-11-20_cpu_copy"
-OTHER = PROJECT / "results" / "2026-11-20_cpu_digits"
+RUN = PROJECT / "results" / "2026-11-25_cpu_peers_mamba2"
+OTHER = PROJECT / "results" / "2026-11-24_cpu_trec"
 PARTS = tuple(PROJECT / "results" / f"2026-11-26_cpu_attention_{part}" for part in ("cost", "accuracy"))
 UNLIKE = PROJECT / "results" / "2026-11-26_cpu_positions"
 WITHOUT_TORCH = """
@@ -64,7 +64,7 @@ def wrong(answered: tuple[int, str, str]) -> str:
 
 def test_runs_that_disagree_are_refused_by_the_key(tmp_path: Path, answer: Answer) -> None:
     message = wrong(answer("report", RUN, OTHER, "--out", tmp_path / "both"))
-    assert "differ in training_versions" in message
+    assert "differ in code_version" in message
     assert not (tmp_path / "both").exists()
 
 

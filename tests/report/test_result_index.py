@@ -18,7 +18,7 @@ from bench.spec import PLAN, RequestError
 from tests.answered import Answer
 
 RESULTS = Path(__file__).parents[2] / "results"
-FIRST, SECOND = "2026-11-20_cpu_copy", "2026-11-20_cpu_digits"
+FIRST, SECOND = "2026-11-25_cpu_peers_mamba2", "2026-11-30_cpu_digits"
 FEW = ("2026-11-20_cpu_digits", "2026-11-20_cpu_published_pairs", "2026-11-27_cpu_three_families", "2026-11-25_cpu_spatial_gating")
 MAX_WORDS = 40
 
@@ -80,7 +80,7 @@ def test_a_run_is_shown_with_its_facts(results: Path, answer: Answer) -> None:
     code, _, err = answer("index", results)
     assert code == 0
     assert str(results / PAGE) in err
-    assert [(entry.name, entry.date) for entry in entries(results)] == [(name, "2026-11-20") for name in (FIRST, SECOND)]
+    assert [(entry.name, entry.date) for entry in entries(results)] == [(name, name[:10]) for name in (FIRST, SECOND)]
     assert (results / PAGE).read_text() == index_text(results)
 
 
