@@ -273,7 +273,7 @@ def compare(*runs: str | Path | RunResult, options: Options) -> CompareResult:
 
     Several runs are merged if machine, software and code agree. Raises RequestError, a ValueError.
 
-    Example: bench.compare("results/2026-11-20_cpu_digits", x="params", y="accuracy")
+    Example: bench.compare("results/2026-11-30_cpu_digits", x="params", y="accuracy")
     """
     from bench.analysis.front import compare_in
     from bench.reading.store import read_runs

@@ -248,7 +248,7 @@ def peers(request: Request, options: Options) -> None:
     answer("peers", request, options)
 
 
-@command(READ, "bench report results/2026-11-20_cpu_digits")
+@command(READ, "bench report results/2026-11-30_cpu_digits")
 def report(options: Options, runs: Runs) -> None:
     """Rebuild tables, report.html, report.md, verdicts.json and figures from the records."""
     # imported before any data are loaded: exceptions caught by matplotlib's parser keep its callers' locals alive
@@ -389,8 +389,8 @@ def pool(options: Options, runs: Annotated[list[Path], argument("Folders of runs
     console.say(f"pool: {target}")
 
 
-@command(READ, "bench check results/2026-11-20_cpu_digits")
-def check(options: Options, run: Annotated[Path, argument("Folder of a run, such as results/2026-11-20_cpu_digits.")]) -> None:
+@command(READ, "bench check results/2026-11-30_cpu_digits")
+def check(options: Options, run: Annotated[Path, argument("Folder of a run, such as results/2026-11-30_cpu_digits.")]) -> None:
     """Check which numbers of a run can be trusted: times, memory, accuracy.
 
     Each finding comes with advice. Exits 1 if one is serious, 2 if the plan holds what this program would not measure.

@@ -32,7 +32,7 @@ from bench.running.signals import SIGNALS
 from bench.tasks import DATA_VARIABLES
 from tests.specimens import ROOT
 
-TRAINED = ROOT / "results" / "2026-11-20_cpu_digits"
+TRAINED = ROOT / "results" / "2026-11-30_cpu_digits"
 TIMED = ROOT / "results" / "2026-11-27_cpu_three_families"
 TINY: dict[str, Any] = {"models": "vit", "seq": 17, "params": "100k", "depth": 1, "batch": 1}
 

@@ -108,7 +108,7 @@ def place(run: str, text: str, **where: Any) -> Place:
 SEQ, THREE = "2026-11-27_cpu_sequence_length", "2026-11-27_cpu_three_families"
 INTEL = "2026-11-26_cpu_sequence_length"
 LONG, MIXING = "2026-11-28_cpu_equal_4097", "2026-11-27_cpu_token_mixing_cost"
-DIGITS = "2026-11-20_cpu_digits"
+DIGITS = "2026-11-30_cpu_digits"
 GATING = "2026-11-25_cpu_spatial_gating"
 RECIPE, WHOLE = "2026-11-28_cpu_vision_recipe", "2026-11-26_cpu_vision_recipe_whole"
 ADDED, REMOVED = "added to the basic recipe", "removed from the full recipe"
@@ -472,7 +472,7 @@ PLACES: Mapping[str, Fillable] = {
         )
         for name, run, where in (
             ("4m", CIFAR_4M, {}),
-            ("digits_105k", DIGITS, {"budget": 105e3}),
+            ("digits_200k", DIGITS, {"budget": 200e3}),
             ("digits_300k", DIGITS, {"budget": 300e3}),
             ("digits_1m", DIGITS, {"budget": 1e6}),
             ("trec", TREC, {}),

@@ -27,4 +27,4 @@ def test_an_unknown_place_and_an_unclear_row_are_errors() -> None:
     with pytest.raises(KeyError, match="nothing"):
         filled("It took <!--=nothing-->1.2<!--/--> s.")
     with pytest.raises(LookupError, match="3 rows with"):
-        place("2026-11-20_cpu_digits", "{accuracy:fraction}", model="vit").filled()
+        place("2026-11-30_cpu_digits", "{accuracy:fraction}", model="vit").filled()

@@ -14,7 +14,7 @@ from bench.reading.store import read_run
 from bench.reading.table import rows_of
 from tests.docs.fill import ROOT
 
-RUN = ROOT / "results" / "2026-11-20_cpu_digits"
+RUN = ROOT / "results" / "2026-11-30_cpu_digits"
 
 
 def block(start: str) -> str:

@@ -19,7 +19,7 @@ from tests.answered import Answer
 
 RESULTS = Path(__file__).parents[2] / "results"
 FIRST, SECOND = "2026-11-25_cpu_peers_mamba2", "2026-11-30_cpu_digits"
-FEW = ("2026-11-20_cpu_digits", "2026-11-20_cpu_published_pairs", "2026-11-27_cpu_three_families", "2026-11-25_cpu_spatial_gating")
+FEW = ("2026-11-30_cpu_digits", "2026-11-20_cpu_published_pairs", "2026-11-27_cpu_three_families", "2026-11-25_cpu_spatial_gating")
 MAX_WORDS = 40
 
 
