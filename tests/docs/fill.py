@@ -430,9 +430,7 @@ PLACES: Mapping[str, Fillable] = {
         if name not in ("rank", "none")
     },
     **{
-        f"cost_{name}_again": cells(
-            *(effect(run, COST, arm, measure="latency_ms", seq_len=1024) for run in ESCAPE_EVERYWHERE)
-        )
+        f"cost_{name}_again": cells(*(effect(run, COST, arm, measure="latency_ms", seq_len=1024) for run in ESCAPE_EVERYWHERE))
         for name, arm in ESCAPING.items()
         if name != "rank"
     },
