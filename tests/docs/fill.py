@@ -328,7 +328,11 @@ PLACES: Mapping[str, Fillable] = {
         for name, (text, where) in HEADLINE.items()
         if name in ("equal_fused", "fused_17", "fused_257", "fused_4097", "explicit_1025")
     },
-    **{f"zen4_avx2_{name}": compared(ZEN4_AVX2, *HEADLINE[name][:1], **HEADLINE[name][1]) for name in ("equal_fused", "fused_4097")},
+    **{
+        f"zen4_avx2_{name}": compared(ZEN4_AVX2, text, **where)
+        for name, (text, where) in HEADLINE.items()
+        if name in ("equal_fused", "fused_4097")
+    },
     "pays_linear_avx2": pays_from(ESCAPE_EVERYWHERE[-1], COST, ESCAPING["linear"]),
     **{f"small_{n}": place(THREE, "{ratio:ratio}", model="gmlp", seq_len=n) for n in (17, 257)},
     "families_times": answer(THREE, 0),
