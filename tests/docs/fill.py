@@ -442,7 +442,7 @@ PLACES: Mapping[str, Fillable] = {
         f"cost_{name}_16384": effect(ESCAPE_COST, COST, ESCAPING[name], measure="latency_ms", seq_len=16384)
         for name in ("gating", "toeplitz")
     },
-    **{f"cost_none_{n}": effect(ESCAPE_COST, COST, ESCAPING["none"], measure="latency_ms", seq_len=n) for n in (256, 1024, 4096)},
+    **{f"cost_none_{n}": effect(ESCAPE_COST, COST, ESCAPING["none"], measure="latency_ms", seq_len=n) for n in (1024, 4096)},
     **{
         f"recall_{name}": cells(
             *(score(RECALL, f"recall, n = {n}", arm, n) for n in (64, 128, 256, 512)),
