@@ -116,7 +116,7 @@ NORMS, PRECISION, SCALE = "2026-11-25_cpu_normalisation", "2026-11-25_cpu_precis
 PEERS, POSITIONS = "2026-11-23_cpu_peers", "2026-11-26_cpu_positions"
 HEAD, HEADS = "2026-11-29_cpu_attention_head", "2026-11-29_cpu_attention_head_width"
 ATTENTION, MODES = "2026-11-26_cpu_attention", "2026-11-29_cpu_architecture_mode"
-ESCAPE_IMAGES = "2026-11-30_cpu_escape_images"
+ESCAPE_LEARNED, ESCAPE_SINUSOIDAL = "2026-11-30_cpu_escape_images_learned", "2026-11-30_cpu_escape_images_sinusoidal"
 ESCAPE_COST = "2026-11-30_cpu_escape_cost"
 ESCAPE_EVERYWHERE = (ESCAPE_COST, f"{ESCAPE_COST}_2", f"{ESCAPE_COST}_3", "2026-11-27_cpu_escape_cost", f"{ESCAPE_COST}_avx2")
 """Three occasions on one machine, then two other types of CPU."""
@@ -232,7 +232,7 @@ def by_onednn(run: str, phase: str, ours: str, theirs: str) -> Place:
 
 
 HEAD_WIDTHS = "width of a head at equal parameters"
-COST, LEARNED = "cost against n", "images, learned positions"
+COST, LEARNED, SINUSOIDAL = "cost against n", "images, learned positions", "images, sinusoidal positions"
 """Parts of escape."""
 ESCAPING = {
     "gating": "spatial gating",
@@ -406,7 +406,6 @@ PLACES: Mapping[str, Fillable] = {
         phase="infer",
     ),
     "explicit_ratio_1025": compared(SEQ, "{gmlp/explicit}", match="shape", seq_len=1025, **SMALL),
-    "linear_ratio": compared(SEQ, "{linear/fused}", match="shape", **LONGEST),
     **{
         f"published_{n}": Place(
             run=SEQ,
@@ -442,7 +441,10 @@ PLACES: Mapping[str, Fillable] = {
         f"cost_{name}_16384": effect(ESCAPE_COST, COST, ESCAPING[name], measure="latency_ms", seq_len=16384)
         for name in ("gating", "toeplitz")
     },
-    **{f"cost_none_{n}": effect(ESCAPE_COST, COST, ESCAPING["none"], measure="latency_ms", seq_len=n) for n in (1024, 4096)},
+    **{
+        f"cost_{name}_{n}": effect(ESCAPE_COST, COST, ESCAPING[name], measure="latency_ms", seq_len=n)
+        for name, n in (("none", 1024), ("none", 4096), ("linear", 4096))
+    },
     **{
         f"recall_{name}": cells(
             *(score(RECALL, f"recall, n = {n}", arm, n) for n in (64, 128, 256, 512)),
@@ -462,12 +464,11 @@ PLACES: Mapping[str, Fillable] = {
         if name != "state_128"
     },
     **{
-        f"photographs_{name}": cells(
-            score(ESCAPE_IMAGES, LEARNED, arm, 64), *([] if name == "attention" else [effect(ESCAPE_IMAGES, LEARNED, arm)])
-        )
+        f"{kind}_{name}": cells(score(run, part, arm, 64), *([] if name == "attention" else [effect(run, part, arm)]))
+        for kind, run, part in (("learned", ESCAPE_LEARNED, LEARNED), ("sinusoidal", ESCAPE_SINUSOIDAL, SINUSOIDAL))
         for name, arm in TRAINED.items()
     },
-    **{f"lost_{name}": effect(ESCAPE_IMAGES, LEARNED, TRAINED[name]) for name in ("gating", "none")},
+    **{f"lost_{name}": effect(ESCAPE_SINUSOIDAL, SINUSOIDAL, TRAINED[name]) for name in ("gating", "none")},
     **{
         f"three_{name}": cells(
             compared(run, MEANS, FAMILY_ROWS, **where), *(lead(run, "gmlp", rival, **where) for rival in ("vit", "transformer"))
