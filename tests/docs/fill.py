@@ -116,6 +116,7 @@ NORMS, PRECISION, SCALE = "2026-11-25_cpu_normalisation", "2026-11-25_cpu_precis
 PEERS, POSITIONS = "2026-11-23_cpu_peers", "2026-11-26_cpu_positions"
 HEAD, HEADS = "2026-11-29_cpu_attention_head", "2026-11-29_cpu_attention_head_width"
 ATTENTION, MODES = "2026-11-26_cpu_attention", "2026-11-29_cpu_architecture_mode"
+RECALL_8 = "2026-11-30_cpu_recall"
 ESCAPE_LEARNED, ESCAPE_SINUSOIDAL = "2026-11-30_cpu_escape_images_learned", "2026-11-30_cpu_escape_images_sinusoidal"
 ESCAPE_COST = "2026-11-30_cpu_escape_cost"
 ESCAPE_EVERYWHERE = (ESCAPE_COST, f"{ESCAPE_COST}_2", f"{ESCAPE_COST}_3", "2026-11-27_cpu_escape_cost", f"{ESCAPE_COST}_avx2")
@@ -481,6 +482,7 @@ PLACES: Mapping[str, Fillable] = {
             ("trec", TREC, {}),
         )
     },
+    "recall_8": compared(RECALL_8, MEANS, FAMILY_ROWS),
     "three_300k": cells(
         compared(PRECISION, MEANS, FAMILY_ROWS, train_precision="fp32"),
         *(lead_over_variant(PRECISION, "photographs", f"{family}, fp32") for family in ("ViT", "Transformer")),
