@@ -198,7 +198,7 @@ ZEN4_AVX2 = "2026-11-25_cpu_replicate-amd-epyc-25-17-1-avx2-640a1c"
 OCCASIONS = {"second": f"{HOSTS['zen5']}_2", "third": f"{HOSTS['zen5']}_3"}
 """The same on the machine of zen5, one and five hours later."""
 MAMBA2, DELTA_RULE = "2026-11-25_cpu_peers_mamba2", "2026-11-25_cpu_peers_delta_rule"
-PEERS_AVX2, PEERS_BF16 = "2026-11-23_cpu_peers_avx2", "2026-11-23_cpu_peers_bf16"
+PEERS_CAPPED, PEERS_AVX2, PEERS_BF16 = "2026-11-23_cpu_peers_avx2", "2026-11-30_cpu_peers_avx2", "2026-11-23_cpu_peers_bf16"
 BF16_ATTENTION, BF16_GATE = "2026-11-25_cpu_bf16_attention", "2026-11-25_cpu_gate_bf16"
 INFER_AND_TRAIN = "{our_infer/their_infer} | {our_train/their_train}"
 BESIDE: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
@@ -344,7 +344,7 @@ PLACES: Mapping[str, Fillable] = {
         for n in (257, 1025, 4097)
     },
     **{
-        f"avx_{name}": cells(*(by_onednn(run, phase, *models) for phase in ("infer", "train") for run in (PEERS_AVX2, PEERS)))
+        f"avx_{name}": cells(*(by_onednn(run, phase, *models) for phase in ("infer", "train") for run in (PEERS_CAPPED, PEERS)))
         for name, models in OURS_AND_THEIRS.items()
     },
     **{
@@ -619,10 +619,16 @@ PLACES: Mapping[str, Fillable] = {
         f"depth_{name}": effect(SCALE, "depth at fixed parameters", arm, model=model)
         for name, arm, model in (("gmlp", "1 block", "gmlp"), ("transformer", "8 blocks", "transformer"))
     },
-    **{f"peers_{family.lower()}": cells(*(peer_mean(PEERS, f"{family}, {phase}") for phase in ("infer", "train"))) for family in OF_PEERS},
+    **{
+        f"peers_{family.lower()}": cells(
+            *(peer_mean(PEERS, f"{family}, {phase}") for phase in ("infer", "train")), peer_mean(PEERS_AVX2, f"{family}, infer")
+        )
+        for family in OF_PEERS
+    },
     **{
         f"engine_{family.lower()}_{phase}_{peer}": cells(
-            *(peer_mean(PEERS, f"{family}, {phase}", PEER_NAMES.get(peer, peer), kind) for kind in ("both eager", "both onednn"))
+            *(peer_mean(PEERS, f"{family}, {phase}", PEER_NAMES.get(peer, peer), kind) for kind in ("both eager", "both onednn")),
+            *([peer_mean(PEERS_AVX2, f"{family}, infer", PEER_NAMES.get(peer, peer), "both eager")] if phase == "infer" else []),
         )
         for family, peers in OF_PEERS.items()
         for phase in ("infer", "train")
