@@ -133,13 +133,13 @@ class PairCrossing:
 
 
 def closed_forms(plan: Plan) -> list[ClosedForm]:
-    """Return every model that keeps its shape over the plan's lengths.
+    """Return every model that keeps its shape over the plan's lengths, and whose FLOPs are one polynomial at all of them.
 
-    A mixer in blocks or chunks pads to whole ones, so its constant part is exact at one length only, and below one chunk it is quadratic: the
-    form is that of the longest length.
+    A mixer in blocks or chunks pads to whole ones: between these its FLOPs are a staircase, which has no closed form.
     """
     found: dict[tuple[Any, ...], ClosedForm] = {}
     lengths: dict[tuple[Any, ...], set[int]] = {}
+    staircases = set()
     for planned in sorted(plan.cells, key=lambda planned: -planned.cell.model.shape.seq_len):
         if planned.sizing.is_counted:
             continue  # a cost counted at one length has no closed form
@@ -147,10 +147,12 @@ def closed_forms(plan: Plan) -> list[ClosedForm]:
         text = f"{shape.depth} x {shape.width}, ffn_width {shape.ffn_width}"
         form = ClosedForm(model=model.name, family=model.family, shape=text, width=shape.width, budget=budget, cost=planned.sizing.cost)
         key = (form.model, form.family, form.shape, form.budget)
-        found.setdefault(key, form)
+        known = found.setdefault(key, form)
         lengths.setdefault(key, set()).add(shape.seq_len)
+        if known.cost.flops().at(shape.seq_len) != form.cost.flops().at(shape.seq_len):
+            staircases.add(key)
     # with one length, the shape counts as kept only if no budget was matched at that length
-    return [form for key, form in found.items() if len(lengths[key]) > 1 or form.budget is None]
+    return [form for key, form in found.items() if key not in staircases and (len(lengths[key]) > 1 or form.budget is None)]
 
 
 def closed_pairs(plan: Plan) -> list[ClosedCrossing]:

@@ -52,7 +52,7 @@ def test_quadratic_equals_linear_where_the_terms_say() -> None:
     """gMLP's blocks: 1.5 m d^2 n = (m / 2) d n^2 at n = 3 d; ViT's: 12 d^2 n = 2 d n^2 at n = 6 d; a window never."""
     found = {form.model: equal_terms_at(form.cost.flops("blocks")) for form in closed_forms(planned(models="gmlp-s,deit-s", seq="197,257"))}
     assert found == {"gmlp-s": 3 * 256, "deit-s": 6 * 384}
-    windowed = planned(models="metaformer+mixer=window_attention", seq="17,257", params="250k", match="shape")
+    windowed = planned(models="metaformer+mixer=window_attention", seq="64,256", params="250k", match="shape")
     assert [equal_terms_at(form.cost.flops()) for form in closed_forms(windowed)] == [None]
 
 
@@ -96,8 +96,13 @@ def test_every_other_mixer_of_a_block_is_compared_with_attention() -> None:
     }
 
 
-def test_a_mixer_in_chunks_is_linear_from_its_longest_length() -> None:
-    """Below one chunk of 64 tokens it is quadratic, which says nothing of its growth."""
-    chunked = planned(models="metaformer+mixer=linear_attention:causal=true", seq="17,1025", width="64", heads="2", depth="1")
-    (form,) = closed_forms(chunked)
-    assert form.cost.macs("blocks").degree(2) == 0
+def test_a_staircase_has_no_closed_form() -> None:
+    """A mixer in chunks of 64 tokens pads the last one: its FLOPs are linear from one whole number of chunks to the next, and more between."""
+    attention, space = "metaformer+mixer=attention", "metaformer+mixer=state_space"
+    whole, between = (planned(models=f"{attention},{space}", seq=seq, width="192", depth="1") for seq in ("128,256", "128,225,256"))
+    assert [form.model for form in closed_forms(between)] == [attention]
+    (pair,) = closed_pairs(whole)
+    *_, crossing = pair.flops["blocks"].crossings
+    flops = {p.cell.model.name: p.sizing.cost.flops("blocks").at(225) for p in between.cells if p.cell.model.shape.seq_len == 225}
+    assert crossing.n < 225
+    assert flops[space] > flops[attention]

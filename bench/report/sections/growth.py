@@ -173,7 +173,10 @@ MEASURED_CROSSINGS = (
     "Between which measured n two series cost the same: the difference is significant on either side, by 95 % intervals paired by round. The point "
     "between them is interpolated in log n. Pairs: gMLP or a block with attention with every other model, and one model under two kernels."
 )
-CLOSED = "The n at which two models cost the same by their closed forms, for the blocks alone and for the whole model. Each model keeps its shape."
+CLOSED = (
+    "The n at which two models cost the same by their closed forms, for the blocks alone and for the whole model. Each model keeps its shape, "
+    "and mixers in chunks or blocks are here only if every length is a whole number of them."
+)
 
 
 def growth_blocks(study: Study) -> tuple[Block, ...]:
