@@ -210,10 +210,14 @@ class Sizing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedCell:
-    """A cell of a plan, with its sizing."""
+    """A cell of a plan, with its sizing.
+
+    `seeds`: the seeds planned for it, in a plan merged from several; None for those of the settings.
+    """
 
     cell: Cell
     sizing: Sizing
+    seeds: int | None = None
 
     @property
     def state_bytes(self) -> int | None:
@@ -449,6 +453,11 @@ class Plan:
         skipped = tuple(dataclasses.replace(found, reason="") for found in self.skipped)
         cells = tuple(dataclasses.replace(found, sizing=dataclasses.replace(found.sizing, state=None)) for found in self.cells)
         return content_id(dataclasses.replace(self, name="", command="", created="", question=None, skipped=skipped, cells=cells))
+
+    @functools.cached_property
+    def seeds_by_cell(self) -> Mapping[str, int]:
+        """Return the number of seeds planned for each cell."""
+        return {planned.cell.cell_id: self.settings.seeds if planned.seeds is None else planned.seeds for planned in self.cells}
 
     def metrics_of(self, cell: Cell) -> tuple[str, ...]:
         """Return the metrics that a cell is measured for, in the plan's order."""

@@ -15,6 +15,7 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ EPOCHS, FLOPS, TIME = BUDGETS = ("epochs", "training FLOPs", "training time")
 CURVE_GROUP = ("task", "recipe", "seq_len", "size")
 """Models are compared if they agree in these columns."""
 ROUNDING = 1e-9
+NOT_PLANNED: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +102,7 @@ class Comparison:
     `seeds`: the number of seeds of each.
     `difference`: mean of the first minus mean of the second; its interval holds together with those of the group's other pairs (Bonferroni).
     `num_items`: the test items that both were scored on.
-    `planned_seeds`: the number of seeds planned per model, 0 if unknown.
+    `planned_seeds`: the number of seeds planned for each, 0 if unknown.
 
     `significant` is a statement about retrained models. It is therefore never true with fewer than `MIN_DECIDED_SEEDS` seeds, or fewer than
     planned: a diverged seed is a result that the mean does not include. `verdict` then says so.
@@ -114,11 +116,11 @@ class Comparison:
     seeds: tuple[int, int]
     difference: Interval
     num_items: int
-    planned_seeds: int = 0
+    planned_seeds: tuple[int, int] = (0, 0)
 
     @property
     def caveat(self) -> str:
-        return seed_caveat(min(self.seeds), self.planned_seeds)
+        return seed_caveat(list(zip(self.seeds, self.planned_seeds, strict=True)))
 
     @property
     def significant(self) -> bool:
@@ -131,13 +133,18 @@ class Comparison:
         return f"{self.first} above {self.second}" if self.significant else NO_DIFFERENCE
 
 
-def seed_caveat(num: int, planned: int) -> str:
-    """Say why so many seeds of each model support no claim; empty if they support one.
+def seed_caveat(seeds: Sequence[tuple[int, int]]) -> str:
+    """Say why so many seeds support no claim about the models; empty if they support one.
+
+    `seeds`: by model, those with a result and those planned (0: unknown).
 
     A single seed has no spread, and two to four tell little about theirs. A missing seed matters because it may have diverged.
     """
-    if num < planned:
+    lost = [(num, planned) for num, planned in seeds if num < planned]
+    if lost:
+        num, planned = min(lost)
         return f"only {num} of {planned} seeds {'has' if num == 1 else 'have'} a result"
+    num = min(num for num, _ in seeds)
     if num < MIN_SPREAD_SEEDS:
         return ONE_SEED
     return f"{num} seeds: {MIN_DECIDED_SEEDS} are needed to decide" if num < MIN_DECIDED_SEEDS else ""
@@ -149,14 +156,14 @@ def compare_groups(
     keys: Sequence[str],
     *,
     comparable: Callable[[Row, Row], bool] | None = None,
-    planned_seeds: int = 0,
+    planned_seeds: Mapping[str, int] = NOT_PLANNED,
 ) -> list[Comparison]:
     """Compare all comparable pairs within each group of equal `keys`.
 
     `rows`: one per trained model, with `cell_id`, `label` and the keys; rows without scores are left out.
     `scores`: by cell id.
     `comparable`: whether two rows may be tested (None: all may).
-    `planned_seeds`: the number of seeds planned per model (0: unknown).
+    `planned_seeds`: the number of seeds planned, by cell id; without an entry it is unknown.
 
     Pairs are in the order of the rows. The intervals of a group hold together (Bonferroni).
     """
@@ -179,7 +186,7 @@ def compare_groups(
                     seeds=(len(scores[first["cell_id"]]), len(scores[second["cell_id"]])),
                     difference=difference,
                     num_items=scores[first["cell_id"]].shape[1],
-                    planned_seeds=planned_seeds,
+                    planned_seeds=(planned_seeds.get(first["cell_id"], 0), planned_seeds.get(second["cell_id"], 0)),
                 )
             )
     return found
@@ -200,7 +207,7 @@ def compare_scores(first: Scores, second: Scores, level: float = LEVEL, *, paire
     The variance of the difference of means is the sum s_a^2 / S_a + s_b^2 / S_b over seeds (Welch 1947) plus the variance over items of the
     seed-mean difference, divided by the number of items; degrees of freedom by Satterthwaite (1946). It is a two-way analysis, seeds x items, in the
     spirit of multi-reader multi-case studies (Dorfman, Berbaum and Metz 1992; Obuchowski and Rockette 1995). It is conservative, because the item
-    variance contains part of the seed variance. A bootstrap over three seeds was rejected: its 95 % intervals cover about 70 %. Limits of shares of
+    variance contains part of the seed variance. A bootstrap over three seeds was rejected: its 95 % intervals cover far less. Limits of shares of
     right answers end at -1 and 1. Raises ValueError for fewer than two items, and for paired scores of unlike numbers of items.
     """
     num_items = min(first.shape[1], second.shape[1])
@@ -310,13 +317,13 @@ def equal_budgets(
     trainings: Mapping[str, Sequence[Record]],
     *,
     variants: Collection[str] = (),
-    planned_seeds: int = 0,
+    planned_seeds: Mapping[str, int] = NOT_PLANNED,
 ) -> list[CurveGroup]:
     """Compare every two models of every group, the largest group first.
 
     `rows`: of the frame, one per cell. `trainings`: the measured trainings by cell id.
     `variants`: cells to leave out, because the effects of a question compare them.
-    `planned_seeds`: per model. One that lost a seed supports no difference, because the lost seed was probably its worst.
+    `planned_seeds`: by cell id. A model that lost a seed supports no difference, because the lost seed was probably its worst.
 
     Intervals hold for all differences of a group together (Bonferroni).
     """
@@ -361,7 +368,7 @@ def _grouped(rows: Sequence[Mapping[str, Any]], trainings: Mapping[str, Sequence
     return [list(members.values()) for members in groups.values()]
 
 
-def _compared(curves: Sequence[Curve], rows: Mapping[str, Mapping[str, Any]], planned_seeds: int) -> CurveGroup:
+def _compared(curves: Sequence[Curve], rows: Mapping[str, Mapping[str, Any]], planned_seeds: Mapping[str, int]) -> CurveGroup:
     """Compare the models of a group at every budget."""
     level = joint_level(math.comb(len(curves), 2) * len(BUDGETS))
     row = rows[curves[0].cell_id]
@@ -386,12 +393,14 @@ def _is_main(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     return any(is_subject(a, "gmlp") and is_subject(b, "attention") for a, b in ((first, second), (second, first)))
 
 
-def _differences(curves: Sequence[Curve], budget: str, limit: float, level: float, planned_seeds: int) -> dict[tuple[str, str], Difference]:
+def _differences(
+    curves: Sequence[Curve], budget: str, limit: float, level: float, planned: Mapping[str, int]
+) -> dict[tuple[str, str], Difference]:
     """Return the difference of every two models that finished an epoch, on the seeds that all have."""
     seeds = sorted(set.intersection(*(set(curve.seeds) for curve in curves)))
     epochs = {curve.model: curve.num_finished(budget, limit) for curve in curves}
     scores = {curve.model: curve.best(epochs[curve.model], seeds) for curve in curves if seeds and epochs[curve.model]}
-    complete = {curve.model for curve in curves if len(curve.seeds) >= planned_seeds}
+    complete = {curve.model for curve in curves if len(curve.seeds) >= planned.get(curve.cell_id, 0)}
     found = {}
     for first, second in itertools.combinations(scores, 2):
         estimate = float((scores[first] - scores[second]).mean())

@@ -121,22 +121,18 @@ def compare_trained(first: StoredRun, second: StoredRun) -> ScoreComparison:
             second=float(scores[1][cell].scores.mean()),
             low=found.bounds[0],
             high=found.bounds[1],
-            caveat=_caveat([(scores[i][cell], run) for i, run in enumerate((first, second))]) or (OPEN if found.is_open else ""),
+            caveat=seed_caveat([(len(scores[i][cell].seeds), run.plan.seeds_by_cell[cell]) for i, run in enumerate((first, second))])
+            or (OPEN if found.is_open else ""),
         )
         for cell, found in differences.items()
         if found.estimate
     ]
-    lost = [cell for cell in cells if _lacks_seeds(scores[1][cell], second) and not _lacks_seeds(scores[0][cell], first)]
+    lost = [cell for cell in cells if _lacks_seeds(cell, scores[1], second) and not _lacks_seeds(cell, scores[0], first)]
     return ScoreComparison(compared=columns, changes=tuple(changes), untested=untested, lost=tuple(lost))
 
 
-def _lacks_seeds(scores: SeedScores, run: StoredRun) -> bool:
-    return len(scores.seeds) < run.plan.settings.seeds
-
-
-def _caveat(trained: Sequence[tuple[SeedScores, StoredRun]]) -> str:
-    fewest, run = min(trained, key=lambda one: len(one[0].seeds))
-    return seed_caveat(len(fewest.seeds), run.plan.settings.seeds)
+def _lacks_seeds(cell: str, scores: Mapping[str, SeedScores], run: StoredRun) -> bool:
+    return len(scores[cell].seeds) < run.plan.seeds_by_cell[cell]
 
 
 def _column(scores: SeedScores) -> str:

@@ -9,7 +9,7 @@ import dataclasses
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,7 +43,7 @@ class Observations:
     `data_ids`: identifies the test data of each cell.
     `cross_entropies`: by cell id, one value per seed: the logarithm of its perplexity.
     `timings`: latency by cell and round.
-    `num_seeds`: the number of seeds planned per model.
+    `planned_seeds`: the number of seeds planned, by cell id; without an entry it is unknown.
     `metrics`: those that each part asks for. A cell has also those of other parts, which are no effects of this one; without an entry all are.
     """
 
@@ -52,7 +52,7 @@ class Observations:
     data_ids: Mapping[str, str]
     cross_entropies: Mapping[str, Sequence[float]]
     timings: Timings
-    num_seeds: int = 0
+    planned_seeds: Mapping[str, int] = field(default_factory=dict)
     metrics: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
@@ -210,7 +210,12 @@ def _by_items(measure: Measure, contrast: Contrast, observed: Observations, leve
         return None
     first, second, same_items = _scores_of(measure, contrast, observed)
     estimate = compare_scores(first, second, level, paired=same_items)
-    return Effect(contrast=contrast, measure=measure, estimate=estimate, caveat=seed_caveat(estimate.num, observed.num_seeds))
+    return Effect(contrast=contrast, measure=measure, estimate=estimate, caveat=_seed_caveat(contrast, observed, (first, second)))
+
+
+def _seed_caveat(contrast: Contrast, observed: Observations, results: Sequence[Sized]) -> str:
+    planned = (observed.planned_seeds.get(cell_id, 0) for cell_id in contrast.cells)
+    return seed_caveat(list(zip(map(len, results), planned, strict=True)))
 
 
 def _scores_of(measure: Measure, contrast: Contrast, observed: Observations) -> tuple[Scores, Scores, bool]:
@@ -238,7 +243,7 @@ def _by_seeds(measure: Measure, contrast: Contrast, observed: Observations, leve
         parts = [(statistics.variance(found) / len(found), len(found) - 1) for found in (first, second)]
         half = half_width(parts, level)
     ratio = Interval(estimate=estimate, low=estimate - half, high=estimate + half, num=num).exp()
-    return Effect(contrast=contrast, measure=measure, estimate=ratio, caveat=seed_caveat(num, observed.num_seeds))
+    return Effect(contrast=contrast, measure=measure, estimate=ratio, caveat=_seed_caveat(contrast, observed, (first, second)))
 
 
 def _by_rounds(measure: Measure, contrast: Contrast, observed: Observations, level: float) -> Effect | None:

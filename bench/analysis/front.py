@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -97,9 +97,9 @@ def _chance(task: str) -> float | None:
 
 def choose_axes(x: str, y: str) -> Axes:
     """Check the axes; raise RequestError naming the allowed values otherwise."""
-    for field, value, allowed in (("x", x, tuple(METRIC_OF)), ("y", y, QUALITIES)):
+    for axis, value, allowed in (("x", x, tuple(METRIC_OF)), ("y", y, QUALITIES)):
         if value not in allowed:
-            raise RequestError(f"`{field}` {value!r} is not one of: {', '.join(allowed)}", f"try `{field}={allowed[0]}`")
+            raise RequestError(f"`{axis}` {value!r} is not one of: {', '.join(allowed)}", f"try `{axis}={allowed[0]}`")
     return Axes(x=x, y=y)
 
 
@@ -125,7 +125,7 @@ class CostAgainstQuality:
     `chance`: the score of guessing, by task.
     `runs`: the names of the runs that were merged.
     `unequal`: pairs of one group that were not tested because their sizes differ.
-    `without_seeds`: models that lost all seeds.
+    `without_seeds`: the models that lost all seeds, with their number.
     `apart`: where x is the same for all models, a measured cost that tells them apart; empty if there is none.
     """
 
@@ -136,7 +136,7 @@ class CostAgainstQuality:
     comparisons: tuple[Comparison, ...]
     chance: Mapping[str, float | None]
     unequal: tuple[tuple[Row, Row], ...] = ()
-    without_seeds: tuple[str, ...] = ()
+    without_seeds: Mapping[str, int] = field(default_factory=dict)
     apart: str = ""
 
 
@@ -152,7 +152,7 @@ def front_of(
     `chance`: the score of guessing, by task. `names`: by cell id, in place of the model's. Raises RequestError if there is nothing to compare.
     """
     plan, scores = study.plan, study.scores
-    chosen = with_flops(trained_rows(study.rows, scores, axes), plan)
+    chosen = as_planned(trained_rows(study.rows, scores, axes), plan)
     chosen["label"] = [names.get(cell, label) for cell, label in zip(chosen["cell_id"], chosen["label"], strict=True)]
     arrays = {cell: found.scores for cell, found in scores.items()}
     comparisons = _compared(study, chosen)
@@ -179,7 +179,7 @@ def accuracies_of(study: Study) -> tuple[pandas.DataFrame, tuple[Comparison, ...
     if study.frame["accuracy"].notna().sum() < 2 or study.frame["params"].isna().all():
         return study.frame[:0], ()
     try:
-        rows = with_flops(trained_rows(study.rows, study.scores, Axes(x="params", y="accuracy")), study.plan)
+        rows = as_planned(trained_rows(study.rows, study.scores, Axes(x="params", y="accuracy")), study.plan)
     except RequestError:  # all rows share one training
         return study.frame[:0], ()
     return rows, _compared(study, rows)
@@ -187,7 +187,7 @@ def accuracies_of(study: Study) -> tuple[pandas.DataFrame, tuple[Comparison, ...
 
 def _compared(study: Study, rows: pandas.DataFrame) -> tuple[Comparison, ...]:
     arrays = {cell: found.scores for cell, found in study.scores.items()}
-    return tuple(compare_groups(rows, arrays, GROUP, comparable=equally_large, planned_seeds=study.plan.settings.seeds))
+    return tuple(compare_groups(rows, arrays, GROUP, comparable=equally_large, planned_seeds=study.plan.seeds_by_cell))
 
 
 def trained_rows(rows: pandas.DataFrame, scores: Mapping[str, SeedScores], axes: Axes) -> pandas.DataFrame:
@@ -239,17 +239,15 @@ def _costs_no_more(first: Row, second: Row) -> bool:
     return bool(first["x"] <= second["x"] if exact else first["x_high"] <= second["x_low"])
 
 
-def with_flops(rows: pandas.DataFrame, plan: Plan) -> pandas.DataFrame:
-    """Add `planned_flops`, the closed-form forward FLOPs per sample.
-
-    They are known whether or not the run measured FLOPs.
-    """
+def as_planned(rows: pandas.DataFrame, plan: Plan) -> pandas.DataFrame:
+    """Add `planned_flops`, the closed-form forward FLOPs per sample, known whether or not the run measured FLOPs, and `planned_seeds`."""
     found = {p.cell.cell_id: p.sizing.cost.flops().at(p.cell.model.shape.seq_len) for p in plan.cells}
-    return rows.assign(planned_flops=[float(found[cell]) for cell in rows["cell_id"]])
+    flops, seeds = ([by_cell[cell] for cell in rows["cell_id"]] for by_cell in (found, plan.seeds_by_cell))
+    return rows.assign(planned_flops=list(map(float, flops)), planned_seeds=seeds)
 
 
 def equally_large(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Return whether two rows of `with_flops` have equal size.
+    """Return whether two rows of `as_planned` have equal size.
 
     The size is FLOPs or the state if these were matched, else all parameters.
     """
@@ -258,8 +256,8 @@ def equally_large(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     return math.isclose(first[column], second[column], rel_tol=SIZE_TOLERANCE[measure])
 
 
-def all_seeds_lost(rows: pandas.DataFrame, plan: Plan) -> tuple[str, ...]:
-    """Name the models that were to be trained but have no result.
+def all_seeds_lost(rows: pandas.DataFrame, plan: Plan) -> dict[str, int]:
+    """Name the models that were to be trained but have no result, with their planned seeds.
 
     `trained_rows` has no row for them.
     """
@@ -267,7 +265,7 @@ def all_seeds_lost(rows: pandas.DataFrame, plan: Plan) -> tuple[str, ...]:
     frame = prepare(rows)
     frame["label"] = frame["model"]
     lost = frame[frame["cell_id"].isin(planned) & frame["accuracy"].isna() & frame["score"].isna()]
-    return tuple(dict.fromkeys(row_name(row) for row in lost.to_dict("records")))
+    return {row_name(row): plan.seeds_by_cell[row["cell_id"]] for row in lost.to_dict("records")}
 
 
 def task_names(tasks: Iterable[str]) -> dict[str, str]:

@@ -104,7 +104,7 @@ def judge_solving(prediction: Prediction, plan: Plan, solved: Mapping[str, Solve
     found = {cell_id: solved[cell_id] for cell_id in arms.get(prediction.arm, ()) if cell_id in solved}
     if not found:
         return _unanswered(prediction, "not in this run" if prediction.arm not in arms else "it was not trained")
-    if caveat := seed_caveat(min(one.of for one in found.values()), plan.settings.seeds):
+    if caveat := seed_caveat([(one.of, plan.seeds_by_cell.get(cell_id, plan.settings.seeds)) for cell_id, one in found.items()]):
         return _unanswered(prediction, caveat)
     expected = prediction.expected == SOLVES
     answers = [UNDECIDED if one.is_by_most is None else SUPPORTED if one.is_by_most == expected else REFUTED for one in found.values()]

@@ -228,7 +228,7 @@ class Study:
                 if (values := [value for record in records if (value := record.outcome.values.get("cross_entropy")) is not None])
             },
             timings=self.timings,
-            num_seeds=self.plan.settings.seeds,
+            planned_seeds=self.plan.seeds_by_cell,
             metrics={part.name: part.metrics for part in self.plan.parts if part.metrics},
         )
 
@@ -256,7 +256,7 @@ class Study:
         """Trained models at equal epochs, training FLOPs and training time."""
         variants = {cell_id for part in self.plan.parts for arm in part.arms for cell_id in arm.cells}
         rows = list(self.row_by_cell.values())
-        return equal_budgets(rows, self.trainings, variants=variants, planned_seeds=self.plan.settings.seeds)
+        return equal_budgets(rows, self.trainings, variants=variants, planned_seeds=self.plan.seeds_by_cell)
 
     @functools.cached_property
     def prediction_verdicts(self) -> Sequence[Verdict]:

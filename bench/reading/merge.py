@@ -134,7 +134,15 @@ def _plan(runs: Sequence[StoredRun]) -> Plan:
     plans = [run.plan for run in runs]
     trainers = [plan for plan in plans if _learns(plan)]
     lengths = [plan.accuracy_seq_lens for plan in trainers]
-    cells = {planned.cell.cell_id: planned for plan in reversed(plans) for planned in plan.cells}
+    seeds: dict[str, int] = {}
+    for plan in trainers:
+        for cell_id, num in plan.seeds_by_cell.items():
+            seeds[cell_id] = max(num, seeds.get(cell_id, 0))
+    cells = {
+        planned.cell.cell_id: dataclasses.replace(planned, seeds=seeds.get(planned.cell.cell_id))
+        for plan in reversed(plans)
+        for planned in plan.cells
+    }
     base = (trainers or plans)[0]  # trials are those of a run that trains
     return dataclasses.replace(
         base,

@@ -144,7 +144,7 @@ def test_one_seed_has_a_difference_and_no_interval() -> None:
 
 def test_where_seeds_were_lost_nothing_is_significant() -> None:
     scores = {"a": np.ones((5, 60)), "b": np.zeros((5, 60)), "c": np.zeros((3, 60))}
-    found = compare_groups(rows_of(scores), scores, KEYS, planned_seeds=5)
+    found = compare_groups(rows_of(scores), scores, KEYS, planned_seeds=dict.fromkeys(scores, 5))
     verdicts = {(pair.first, pair.second): (pair.significant, pair.verdict) for pair in found}
     lost = (False, "not claimed: only 3 of 5 seeds have a result")
     assert verdicts == {("a", "b"): (True, "a above b"), ("a", "c"): lost, ("b", "c"): lost}
@@ -320,9 +320,10 @@ def test_a_model_that_lost_a_seed_supports_no_difference() -> None:
     series = [(0.50, 0.60), (0.51, 0.62), (0.52, 0.61), (0.51, 0.60), (0.52, 0.62)]
     better = [(0.80, 0.91), *(tuple(value + 0.3 for value in values) for values in series[1:])]
     trainings = {"a": trainings_of("a", series), "b": trainings_of("b", better)}
-    assert compared(trainings, planned_seeds=5)[0].pairs[0].lead(EPOCHS) < 0
+    planned = dict.fromkeys(trainings, 5)
+    assert compared(trainings, planned_seeds=planned)[0].pairs[0].lead(EPOCHS) < 0
     lost = {**trainings, "b": trainings["b"][1:]}
-    found = compared(lost, planned_seeds=5)[0].pairs[0].at[EPOCHS]
+    found = compared(lost, planned_seeds=planned)[0].pairs[0].at[EPOCHS]
     assert not found.shown
     assert found.interval.num == 4
     assert found.interval.estimate == pytest.approx(-0.3)

@@ -37,7 +37,7 @@ def row(cell_id: str, **values: Any) -> dict[str, Any]:
 
 
 def observed(rows: Sequence[Mapping[str, Any]], **fields: Any) -> Observations:
-    empty: dict[str, Any] = {"scores": {}, "data_ids": {}, "cross_entropies": {}, "timings": Timings(), "num_seeds": NUM_SEEDS}
+    empty: dict[str, Any] = {"scores": {}, "data_ids": {}, "cross_entropies": {}, "timings": Timings()}
     return Observations(rows={found["cell_id"]: found for found in rows}, **{**empty, **fields})
 
 
@@ -217,7 +217,7 @@ def test_seeds_that_were_lost_or_are_too_few_decide_nothing(num: int, planned: i
     seeds = 0.01 * np.arange(planned)
     scores = {"a": np.ones((num, 60)), "b": np.zeros((planned, 60))}
     logs = {"a": np.log(9.0 + seeds[:num]).tolist(), "b": np.log(14.0 + seeds).tolist()}
-    found = effects(*two_arms(scores=scores, cross_entropies=logs, num_seeds=planned))
+    found = effects(*two_arms(scores=scores, cross_entropies=logs, planned_seeds=dict.fromkeys("ab", planned)))
     assert {effect.measure.name: (effect.caveat, effect.shown) for effect in found} == dict.fromkeys(
         ("accuracy", "perplexity"), (caveat, not caveat)
     )
@@ -226,7 +226,7 @@ def test_seeds_that_were_lost_or_are_too_few_decide_nothing(num: int, planned: i
 
 @pytest.mark.parametrize(("first", "second"), [((9.0,), (14.0, 14.01, 14.02)), ((1e-100, 1e100), (1e-90, 1e90))])
 def test_bounds_of_one_seed_or_beyond_floating_point_are_infinite(first: tuple[float, ...], second: tuple[float, ...]) -> None:
-    found = one("perplexity", cross_entropies={"a": np.log(first).tolist(), "b": np.log(second).tolist()}, num_seeds=len(first))
+    found = one("perplexity", cross_entropies={"a": np.log(first).tolist(), "b": np.log(second).tolist()})
     assert (found.estimate.low, found.estimate.high) == (0.0, math.inf)
     assert not found.shown
 

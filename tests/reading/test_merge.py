@@ -106,9 +106,9 @@ def test_parts_of_one_question_have_their_predictions_together_and_trials_of_tho
 LONG, BRIEF = Recipe(epochs=9), Recipe(epochs=2)
 
 
-def scored(name: str, recipe: Recipe, accuracy: float) -> StoredRun:
-    """Two models that a recipe trained to one accuracy."""
-    plan = planned(settings=Settings(seeds=1), recipe=recipe, seq="17", metrics="params,accuracy", task="digits")
+def scored(name: str, recipe: Recipe, accuracy: float, seeds: int = 1, models: str = "gmlp,vit") -> StoredRun:
+    """Models that a recipe trained to one accuracy."""
+    plan = planned(settings=Settings(seeds=seeds), recipe=recipe, seq="17", metrics="params,accuracy", task="digits", models=models)
 
     def outcome(job: Job) -> Outcome:
         found = measured(job)
@@ -127,6 +127,18 @@ def test_cells_that_another_recipe_trained_carry_it_and_keep_their_scores(first:
     assert Counter(zip(rows["recipe"].fillna(""), rows["accuracy"], strict=True)) == expected
     assert set(rows["status"]) == {"measured"}
     assert {cell_id for part in merged.plan.parts for cell_id in part.cells} == set(rows["cell_id"])
+
+
+@pytest.mark.parametrize("num_seeds", [(5, 1), (1, 5), (5, 7)])
+def test_each_cell_keeps_the_seeds_that_its_own_runs_planned(num_seeds: tuple[int, int]) -> None:
+    """Of a cell that several runs train, the most; a run that trains nothing plans none."""
+    first, second = num_seeds
+    runs = [scored("a", LONG, 0.9, seeds=first), scored("b", BRIEF, 0.5, seeds=second, models="vit"), stored("c", planned(seq="65"))]
+    merged = merge_runs(runs).plan
+    found = {(p.cell.model.name, bool(p.cell.workload.recipe)): merged.seeds_by_cell[p.cell.cell_id] for p in merged.cells if p.seeds}
+    assert found == {("gmlp", False): first, ("vit", False): first, ("vit", True): second}
+    again = merge_runs([scored("a", LONG, 0.9, seeds=first), scored("b", LONG, 0.9, seeds=second)]).plan
+    assert set(again.seeds_by_cell.values()) == {max(num_seeds)}
 
 
 def test_rounds_that_unstable_cells_got_on_top_are_not_mixed_with_the_next_runs() -> None:

@@ -87,7 +87,7 @@ def _front_notes(fronts: Fronts) -> list[str]:
 
 def _limits(found: CostAgainstQuality) -> list[str]:
     """Say why some differences are not claimed or not tested."""
-    lost = seeds_lost_text(found.rows, found.without_seeds, found.plan.settings.seeds)
+    lost = seeds_lost_text(found.rows, found.without_seeds)
     return [*lost, *unequal_text(found.unequal)]
 
 
@@ -196,9 +196,9 @@ def _number(value: Any) -> float | None:
 
 def rows_table(fronts: Fronts) -> Table:
     """Return one row per trained model; against several costs, each cost is followed by the membership of its front."""
-    rows, planned_seeds = fronts[0].rows, fronts[0].plan.settings.seeds
+    rows = fronts[0].rows
     task = (plain("task"),) if rows["task"].nunique() > 1 else ()
-    seeds = Column(header="seeds", text=lambda row: seeds_text(row["num_seeds"], planned_seeds))
+    seeds = Column(header="seeds", text=lambda row: seeds_text(row["num_seeds"], row["planned_seeds"]))
     time = Column(header="training time", text=lambda row: numbers.duration(1e3 * row["train_s"]))
     costs = {
         "params": tables.PARAMS,
@@ -244,7 +244,7 @@ def _quality(row: tables.Row, axes: Axes) -> str:
 
 def _comparison_texts(comparison: Comparison, axes: Axes) -> tuple[str, ...]:
     group = comparison.group
-    seeds = " and ".join(dict.fromkeys(seeds_text(num, comparison.planned_seeds) for num in comparison.seeds))
+    seeds = " and ".join(dict.fromkeys(map(seeds_text, comparison.seeds, comparison.planned_seeds)))
     return (
         *(numbers.whole(group["seq_len"]), numbers.count(group["budget"]), comparison.first, comparison.second),
         *(comparison.verdict, _difference_text(comparison, axes)),
@@ -301,7 +301,7 @@ def heading(rows: pandas.DataFrame, fronts: Fronts) -> tuple[str, str]:
     lengths = sorted(rows["seq_len"].unique())
     parts = (
         ", ".join([*dict.fromkeys(rows["task"]), f"n = {', '.join(numbers.whole(n) for n in lengths)}"]),
-        _seeds(rows, plan.settings.seeds),
+        _seeds(rows),
         _recipe(plan),
         *_own_recipes(rows),
         *(text for one in fronts for text in workload_text(one.rows, one.axes)),
@@ -369,18 +369,18 @@ def unequal_text(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -
     ]
 
 
-def seeds_lost_text(rows: pandas.DataFrame, without: Sequence[str], planned: int) -> list[str]:
+def seeds_lost_text(rows: pandas.DataFrame, without: Mapping[str, int]) -> list[str]:
     """Name models with fewer seeds than planned.
 
-    `without`: names of models without any seed.
+    `without`: names of models without any seed, with the number planned.
     """
-    fewer = rows[rows["num_seeds"] < planned].to_dict("records")
-    named = [f"{row_name(row)}: {seeds_text(row['num_seeds'], planned)}" for row in fewer]
-    named += [f"{name}: {seeds_text(0, planned)}" for name in without]
+    fewer = rows[rows["num_seeds"] < rows["planned_seeds"]].to_dict("records")
+    named = [f"{row_name(row)}: {seeds_text(row['num_seeds'], row['planned_seeds'])}" for row in fewer]
+    named += [f"{name}: {seeds_text(0, planned)}" for name, planned in without.items()]
     if not named:
         return []
     return [
-        f"Fewer than {planned} seeds (diverged, failed or not run): {'; '.join(named)}. Means over the others may be too high, so no "
+        f"Fewer seeds than planned (diverged, failed or not run): {'; '.join(named)}. Means over the others may be too high, so no "
         "difference from these models is claimed."
     ]
 
@@ -432,11 +432,11 @@ def _are(num: int) -> str:
     return "is" if num == 1 else "are"
 
 
-def _seeds(rows: pandas.DataFrame, planned: int) -> str:
+def _seeds(rows: pandas.DataFrame) -> str:
     low, high = rows["num_seeds"].min(), rows["num_seeds"].max()
-    if low < planned:
+    if (rows["num_seeds"] < rows["planned_seeds"]).any():
         most = f" to {high:.0f}" if high > low else ""
-        return f"{low:.0f}{most} of {planned} seeds"
+        return f"{low:.0f}{most} of {' or '.join(map(str, sorted(rows['planned_seeds'].unique())))} seeds"
     return numbers.counted(low, "seed") if low == high else f"{low:.0f} to {high:.0f} seeds"
 
 
