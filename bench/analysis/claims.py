@@ -25,9 +25,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench import numbers
-from bench.analysis.accuracy import GROUP, MIN_DECIDED_SEEDS, Scores, compare_scores
+from bench.analysis.accuracy import GROUP, MIN_DECIDED_SEEDS, Scores, compare_scores, seed_caveat
 from bench.analysis.frame import SCOPE_KEYS, WITHOUT_PAIRS, is_subject, label_of, scope_of, scope_rank
 from bench.analysis.growth import ACTIVATIONS, LATENCY, Series, local_exponents, polynomial_of, samples_of, series_of
+from bench.analysis.sizes import SIZE_TOLERANCE
 from bench.analysis.verdicts import REFUTED, SUPPORTED, UNDECIDED, Claim, Estimate, Verdict, answer_of, answer_to_all, withheld
 from bench.intervals import Interval, exactly, joint_level
 from bench.numbers import is_empty, known
@@ -39,6 +40,7 @@ MARGIN = 0.02
 MIN_CLAIM_ROUNDS = 5
 FIRST, SECOND = "gmlp", "vit"
 SHAPE_ONLY = "Not judged: the shape is fixed, so sizes match at the shortest length only."
+GIVEN = "Not judged: the sizes were given, and are not equal."
 SPEED_WORDS = {SUPPORTED: "faster", REFUTED: "slower", UNDECIDED: "not significantly different"}
 Row = Mapping[str, Any]
 
@@ -51,6 +53,7 @@ class Evidence:
     `timings`: latency by cell and round.
     `homes`: the n^2 terms of every cell (`bench.analysis.growth.quadratic_home`).
     `scores`: scores of trained models on the test items, by cell id.
+    `planned_seeds`: the seeds planned, by cell id.
     `quick`: a quick run, which decides none of these claims but those about counts.
     `contrasts`: how many ratios of times are decided together with a cell's, by cell id.
     """
@@ -59,6 +62,7 @@ class Evidence:
     timings: Timings
     homes: Mapping[str, Row]
     scores: Mapping[str, Scores] = field(default_factory=dict)
+    planned_seeds: Mapping[str, int] = field(default_factory=dict)
     quick: bool = False
     contrasts: Mapping[str, int] = field(default_factory=dict)
 
@@ -334,7 +338,7 @@ def judge_speed(claim: Claim, evidence: Evidence) -> list[Verdict]:
         lengths = {answer: [str(at.n) for at in by_length if at.answer == answer and not at.gap] for answer in SPEED_WORDS}
         where = "; ".join(f"{SPEED_WORDS[answer]} at n = {', '.join(there)}" for answer, there in lengths.items() if there)
         gaps = {gap: [str(at.n) for at in by_length if at.gap == gap] for gap in dict.fromkeys(at.gap for at in by_length if at.gap)}
-        unmatched = SHAPE_ONLY if scope.get("match") == "shape" else ""
+        unmatched = next(filter(None, (_unmatched(*pair) for pair in pairs)), "")
         answer = UNDECIDED if unmatched else answer_to_all([at.answer for at in by_length])
         shown = [(at.n, at.ratio) for at in by_length if at.ratio and (unmatched or at.answer == answer)][-1:]
         texts = [unmatched, f"gMLP is {where}." if where else "", *(f"At n = {', '.join(there)}: {gap}" for gap, there in gaps.items())]
@@ -363,6 +367,17 @@ class SpeedAt:
     answer: str
     ratio: Interval | None
     gap: str = ""
+
+
+def _unmatched(first: Row, second: Row) -> str:
+    """Say why two models are not of one size; empty if they are. Matched ones are; of others it takes equal parameters."""
+    policy = first.get("match")
+    if policy in SIZE_TOLERANCE:
+        return ""
+    sizes = [float(row["params"]) for row in (first, second) if not is_empty(row.get("params"))]
+    if len(sizes) == 2 and math.isclose(*sizes, rel_tol=SIZE_TOLERANCE["params"]):
+        return ""
+    return SHAPE_ONLY if policy == "shape" else GIVEN
 
 
 def _speed_at(first: Row, second: Row, evidence: Evidence) -> SpeedAt:
@@ -446,8 +461,11 @@ def _accuracy_at(claim: Claim, label: str, scope: Row, first: Row, second: Row, 
         REFUTED: f"Worse by more than {MARGIN:.0%} of the items.",
         UNDECIDED: f"The interval contains {-MARGIN:.0%}. Add --seeds.",
     }[answer]
-    if difference.num < MIN_DECIDED_SEEDS:
-        answer, reason = UNDECIDED, f"{difference.num} seeds; at least {MIN_DECIDED_SEEDS} are needed. Add --seeds."
+    caveat = seed_caveat([(len(evidence.scores[cell]), evidence.planned_seeds.get(cell, 0)) for cell in undecided.cells])
+    if unmatched := _unmatched(first, second):
+        answer, reason = UNDECIDED, unmatched
+    elif caveat:
+        answer, reason = UNDECIDED, f"{caveat.capitalize()}."
     estimates = (Estimate(name="difference in accuracy", value=difference, unit="difference"),)
     return dataclasses.replace(undecided, answer=answer, reason=reason, estimates=estimates)
 

@@ -14,6 +14,7 @@ import pandas
 from bench import numbers
 from bench.analysis.accuracy import GROUP, Comparison, Row, compare_groups, pairs_of
 from bench.analysis.frame import prepare, row_name
+from bench.analysis.sizes import SIZE_TOLERANCE
 from bench.analysis.study import Study, study
 from bench.reading.store import StoredRun
 from bench.reading.table import SeedScores
@@ -46,11 +47,6 @@ DIFFERENCE_UNITS = {"accuracy": "accuracy", "score": "-MSE"}
 Under a score such as R2, each item scores minus its squared error.
 """
 EXACT = ("params", "flops", "peak_memory_bytes")
-SIZE_TOLERANCE = {"params": 0.01, "flops": 0.02, "state": 0.02}
-"""The relative size difference of models that count as equally large.
-
-It is twice the tolerance of a budget.
-"""
 APART = ("latency_ms", "flops", "train_s")
 """Costs that may tell models of equal size apart, the best first."""
 MIN_SPREAD = 1.02

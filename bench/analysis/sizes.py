@@ -12,6 +12,11 @@ from typing import Any
 from bench.peers.names import OWN_FAMILY, PEERS, PUBLISHERS
 from bench.spec import NO_MATCH, Plan
 
+SIZE_TOLERANCE = {"params": 0.01, "flops": 0.02, "state": 0.02}
+"""The relative size difference of models that count as equally large, by what was matched.
+
+It is twice the tolerance of a budget.
+"""
 TOLERANCE = 0.02
 """The largest relative difference in parameters of models of equal size."""
 

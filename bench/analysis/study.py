@@ -106,6 +106,7 @@ class Study:
             timings=self.timings,
             homes=self.quadratic_home,
             scores={cell_id: found.scores for cell_id, found in self.scores.items()},
+            planned_seeds=self.plan.seeds_by_cell,
             quick=self.plan.settings.quick,
             contrasts=self._contrasts,
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
@@ -28,10 +29,10 @@ def pair(first: Mapping[int, float], second: Mapping[int, float], **others: str)
     )
 
 
-def trained(first: float, second: float, **fields: int) -> Evidence:
+def trained(first: float, second: float, sizes: Sequence[Mapping[str, Any]] = ({}, {}), **fields: int) -> Evidence:
     models = (
-        Made(model="gmlp", lengths=(17,), others={"accuracy": first, "task": "digits"}),
-        Made(model="vit", attention="auto", lengths=(17,), others={"accuracy": second, "task": "digits"}),
+        Made(model="gmlp", lengths=(17,), others={"accuracy": first, "task": "digits", **sizes[0]}),
+        Made(model="vit", attention="auto", lengths=(17,), others={"accuracy": second, "task": "digits", **sizes[1]}),
     )
     by_cell = {"cell-0-17": scores(first, **fields), "cell-1-17": scores(second, seed=1, **fields)}
     return evidence(*models, scores=by_cell)
@@ -101,8 +102,24 @@ def test_three_rounds_decide_nothing() -> None:
     assert "3 rounds in common; at least 5 are needed" in verdicts["gmlp_faster_than_vit"].reason
 
 
-def test_few_seeds_decide_nothing() -> None:
+def test_few_or_lost_seeds_decide_nothing() -> None:
     assert verdict_on("gmlp_matches_vit_accuracy", trained(0.9, 0.9, seeds=3)).answer == UNDECIDED
+    lost = dataclasses.replace(trained(0.9, 0.9, seeds=6), planned_seeds={"cell-0-17": 7, "cell-1-17": 6})
+    verdict = verdict_on("gmlp_matches_vit_accuracy", lost)
+    assert (verdict.answer, verdict.reason) == (UNDECIDED, "Only 6 of 7 seeds have a result.")
+
+
+@pytest.mark.parametrize(
+    ("match", "params", "is_judged"),
+    [("none", 1.00, True), ("none", 1.02, False), ("shape", 1.00, True), ("shape", 1.02, False), ("flops", 1.50, True)],
+)
+def test_models_of_unlike_sizes_are_not_of_matched_size(match: str, params: float, is_judged: bool) -> None:
+    sizes = [{"match": match, "params": 1e6 * params}, {"match": match, "params": 1e6}]
+    accuracy = verdict_on("gmlp_matches_vit_accuracy", trained(0.9, 0.9, sizes))
+    timed = evidence(*(dataclasses.replace(one, others=size) for one, size in zip(pair(FAST, SLOW), sizes, strict=True)))
+    speed = verdict_on("gmlp_faster_than_vit", timed)
+    assert [accuracy.answer, speed.answer] == [SUPPORTED if is_judged else UNDECIDED] * 2
+    assert all(verdict.reason.startswith("Not judged") is not is_judged for verdict in (accuracy, speed))
 
 
 def test_closed_forms_decide_at_any_length_and_matching() -> None:

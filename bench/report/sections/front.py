@@ -17,7 +17,6 @@ from bench.analysis.front import (
     DIFFERENCE_UNITS,
     EXACT,
     OPEN,
-    SIZE_TOLERANCE,
     STEP_COSTS,
     WORKLOAD_KEYS,
     Axes,
@@ -27,6 +26,7 @@ from bench.analysis.front import (
     task_names,
     unmeasured,
 )
+from bench.analysis.sizes import SIZE_TOLERANCE
 from bench.files import write_bytes, write_text, writing
 from bench.reading.table import row_values
 from bench.report import tables
