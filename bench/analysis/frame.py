@@ -274,15 +274,16 @@ def label_of(keys: Mapping[str, Any]) -> str:
 def by_part(rows: pandas.DataFrame, parts: Sequence[Part]) -> pandas.DataFrame:
     """Return the rows of every part, in the order of the parts.
 
-    `match` is taken from the part. The new column `batching` is `batch 32`, or the rule by which the batch follows n. A cell in several parts has one
-    row in each, but only one per match and batching. Without parts, only a missing `batching` is added.
+    `match` is taken from the part, unless that has several policies. The new column `batching` is `batch 32`, or the rule by which the batch follows n. A
+    cell in several parts has one row in each, but only one per match and batching. Without parts, only a missing `batching` is added.
     """
     if not parts:
         return rows if "batching" in rows else rows.assign(batching=_batch_texts(rows))
     found = []
     for part in parts:
         members = rows[rows["cell_id"].isin(part.cells)]
-        found.append(members.assign(match=part.match, batching=part.batching or _batch_texts(members)))
+        match = members["match"] if ", " in part.match else part.match
+        found.append(members.assign(match=match, batching=part.batching or _batch_texts(members)))
     whole = pandas.concat(found) if found else rows
     return whole.drop_duplicates(["cell_id", "match", "batching"]).reset_index(drop=True)
 

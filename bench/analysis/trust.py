@@ -173,10 +173,11 @@ def _unstable(rows: pd.DataFrame) -> Iterator[Concern]:
         return
     unstable = rows[rows["latency_stable"].eq(False)]
     if len(unstable):
+        num_timed = rows["latency_ms"].notna().sum()
         names = list(dict.fromkeys(f"{r.model} n={r.seq_len}" for r in unstable.itertuples()))
         cells = ", ".join(names[:5])
         yield Concern(
-            text=f"{len(unstable)} of {len(rows)} latencies are unstable ({cells}{', ...' if len(names) > 5 else ''})",
+            text=f"{len(unstable)} of {num_timed} latencies are unstable ({cells}{', ...' if len(names) > 5 else ''})",
             advice="they drift, or their interval is wider than 10 %; rely on ratios, or run more --rounds for the times",
             serious=False,
         )
@@ -369,7 +370,7 @@ def _beyond(rows: pd.DataFrame, shares: pd.Series, most: float, what: str, whose
     if num := int(shares.gt(most).sum()):
         fastest = rows.loc[shares.astype(float).idxmax()]
         yield Concern(
-            text=f"{num} of {len(rows)} latencies are shorter than their {what} allow on this device "
+            text=f"{num} of {rows['latency_ms'].notna().sum()} latencies are shorter than their {what} allow on this device "
             f"(most: {fastest['model']} n={fastest['seq_len']}, {shares.max():.1f} times the rate of {whose})",
             advice=f"part of the work was left out, or its {what} are counted wrong; look at the model",
             serious=True,

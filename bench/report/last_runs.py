@@ -48,11 +48,11 @@ def _last_results() -> dict[str, str]:
     return {name: text for name, _, text in sorted(runs, key=lambda run: run[1])}
 
 
-def _run(folder: Path) -> tuple[str, tuple[bool, bool, bool, str], str] | None:
+def _run(folder: Path) -> tuple[str, tuple[bool, bool, bool, bool, str], str] | None:
     """Return a run's plan name, its rank and its text; None without a readable plan.
 
-    Full runs rank above quick ones. Then those of all parts: without `--part`, or with a report of several runs together. Then those with verdicts,
-    then newer ones.
+    Complete runs, whose files are packed, rank above unfinished ones, and full runs above quick ones. Then those of all parts: without `--part`, or
+    with a report of several runs together. Then those with verdicts, then newer ones.
     """
     data = _plan_data(folder / PLAN)
     if data is None:
@@ -61,8 +61,9 @@ def _run(folder: Path) -> tuple[str, tuple[bool, bool, bool, str], str] | None:
     shared = note.get("report")
     counts = _verdict_counts(REPORTS / str(shared or folder.name) / VERDICTS)
     is_quick = bool(data["settings"]["quick"])
-    rank = (not is_quick, bool(shared) or " --part " not in data["command"], bool(counts), str(data["created"]))
-    place = f"{REPORTS / shared if shared else folder}{', a first look' if is_quick else ''}"
+    is_complete = not (folder / PLAN).exists()
+    rank = (is_complete, not is_quick, bool(shared) or " --part " not in data["command"], bool(counts), str(data["created"]))
+    place = f"{REPORTS / shared if shared else folder}{', a first look' if is_quick else ''}{'' if is_complete else ', unfinished'}"
     return str(data["name"]), rank, ": ".join(filter(None, (place, counts)))
 
 

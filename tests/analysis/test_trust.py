@@ -63,6 +63,7 @@ def test_a_clean_run_has_no_findings() -> None:
         (rows(), {"control": {**CONTROL, "ratio": 1.2, "contains_one": False}}, "+20.0% (99.9 % interval", False),
         (rows(latency_stable=[False, True]), {}, "1 of 2 latencies are unstable (gmlp n=17)", False),
         (rows(latency_stable=[False, False]), {}, "2 of 2 latencies are unstable", False),
+        (rows(latency_stable=[False, None], latency_ms=[1.0, None]), {"metrics": ["params"]}, "1 of 1 latencies are unstable", False),
         (rows(status=["measured", "killed"]), {}, "1 of 2 configurations were not fully measured", False),
         (rows(), {"environment": {**CLEAN, "busy_cores": 1.5}}, "other work took 1.5 of 2 cores when the run began", True),
         (rows(), {"environment": {**CLEAN, "busy_cores": 1.5}, "others": [CLEAN]}, "of 2 cores when 1 of 2 runs began", True),

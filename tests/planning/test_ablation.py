@@ -16,6 +16,7 @@ import pytest
 
 from bench import catalog
 from bench.contracts.package import check_question
+from bench.files import pack, packed_path
 from bench.peers.names import LIBRARIES
 from bench.planning.ablation import ablation_of, plan_ablation
 from bench.planning.check import check_plan
@@ -218,9 +219,13 @@ def test_the_listing_is_light(tmp_path: Path) -> None:
     assert {entry["last"] for entry in found} == {None}
 
 
-def store(name: str, created: str, **changes: Any) -> None:
+def store(name: str, created: str, *, plan: Plan | None = None, is_complete: bool = True, **changes: Any) -> None:
     """A run of the question `scale`, without records."""
-    start_run(Path("results") / name, dataclasses.replace(plan_of("scale", CPU), created=created, **changes), {})
+    start_run(Path("results") / name, dataclasses.replace(plan or plan_of("scale", CPU), created=created, **changes), {})
+    if is_complete:
+        written = Path("results") / name / "plan.json"
+        packed_path(written).write_bytes(pack(written.read_bytes()))
+        written.unlink()
 
 
 def write(path: str, data: object) -> None:
@@ -237,7 +242,9 @@ def last() -> str | None:
 @pytest.mark.usefixtures("in_tmp")
 def test_the_listing_prefers_a_run_of_all_parts_to_a_first_look_and_to_a_part() -> None:
     assert {entry["last"] for entry in listing()} == {None}
-    start_run(Path("results/quick"), plan_of("scale", QUICK), {})
+    store("begun", "04", is_complete=False, command="bench ablate scale")
+    assert last() == "results/begun, unfinished"
+    store("quick", "01", plan=plan_of("scale", QUICK))
     assert last() == "results/quick, a first look"
     store("whole", "02", command="bench ablate scale")
     store("part", "03", command="bench ablate scale --part 'parameters'")

@@ -168,6 +168,21 @@ def test_a_tie_in_accuracy_names_both_models(make_data: MakeData) -> None:
     )
 
 
+def test_equal_accuracies_share_the_first_place(make_data: MakeData) -> None:
+    def tie(rows: pandas.DataFrame) -> None:
+        rows["accuracy"] = [
+            0.8 if (model == "vit") or (model == "transformer" and n > 17) else 0.9 for model, n in rows[["model", "seq_len"]].values
+        ]
+
+    models = ("gmlp", "vit", "transformer")
+    found = make_data(models=models, lengths=(17, 65), works=({"task": "digits"},), change=tie)
+    (sentence,) = (text for text in answer_sentences(found) if "accuracy" in text)
+    assert sentence.startswith("gMLP has the highest mean accuracy on digits in 2 of 2 comparisons (1 shared);")
+    alone = make_data(models=models, lengths=(17,), works=({"task": "digits"},), change=tie)
+    (sentence,) = (text for text in answer_sentences(alone) if "accuracy" in text)
+    assert sentence == "gMLP and Transformer have the same, highest mean accuracy on digits (0.900)."
+
+
 def test_answer_and_figure_set_gmlp_beside_the_same_attention(make_data: MakeData) -> None:
     found = make_data(metrics=("params", "flops"))
     partner = gating_pairs(found.closed_crossovers)[0].attention.model

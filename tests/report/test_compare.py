@@ -67,6 +67,15 @@ def make_small(make_data: Callable[..., Study]) -> Callable[..., Study]:
     return make
 
 
+def test_a_cost_that_one_place_lacks_leaves_its_panel_empty(data: Study, tmp_path: Path) -> None:
+    def untimed(table: pandas.DataFrame) -> None:
+        table.loc[table["seq_len"] == 65, ["latency_ms", "latency_low_ms", "latency_high_ms"]] = None
+
+    untimed(data.rows)
+    page = write_comparison([found_in(data, "params"), found_in(data, "latency_ms")], tmp_path).read_text()
+    assert "None" not in page
+
+
 COSTS = ("latency_ms", "flops", "peak_memory_bytes")
 
 

@@ -67,6 +67,10 @@ def draw_fronts(
     figure, plots = panels(len(places) * len(fronts), names, width=width, across=len(fronts), names_at_end=True)
     for place, (plot, ((task, n), (rows, axes))) in enumerate(zip(plots, product(places, fronts), strict=True)):
         panel = rows[(rows["task"] == task) & (rows["seq_len"] == n)]
+        plot.set_title(f"{tasks[task]}, n = {n:.0f}" if len(places) > 1 and place % len(fronts) == 0 else "")
+        if panel["x"].isna().all():  # this cost was not measured here
+            plot.set_axis_off()
+            continue
         x_limits = _x_limits(rows if len(fronts) == 1 else panel)
         y_limits = _y_limits(rows[rows["task"] == task], axes, chance)
         points = panel.assign(place=_places(panel["x"], x_limits) if axes.x in EXACT else panel["x"])
@@ -77,7 +81,6 @@ def draw_fronts(
         lines = [_draw_series(plot, str(label), series, styles[str(label)], axes) for label, series in points.groupby("label", sort=False)]
         if (place + 1) % len(fronts) == 0:
             label_ends(plot, lines)
-        plot.set_title(f"{tasks[task]}, n = {n:.0f}" if len(places) > 1 and place % len(fronts) == 0 else "")
     return figure
 
 

@@ -123,13 +123,18 @@ def relative_title(found: Sequence[RelativeTimes], caveat: str, paying: Mapping[
         more = "".join(f", {other} at {where.removeprefix('n = ')}" for other, where in rest)
         return f"{name} ~{ratio} {reference}'s time at {place}{more}, undecided"  # too few rounds
     decided = [(times_text(point.ratio.estimate), places[key]) for key, (_, point) in ends.items() if point.faster or point.slower]
-    open_at = [places[key] for key, (_, point) in ends.items() if not (point.faster or point.slower)]
+    equal_at = [places[key] for key, (_, point) in ends.items() if point.equal]
+    open_at = [places[key] for key, (_, point) in ends.items() if not (point.faster or point.slower or point.equal)]
+    margin = 100 * max(point.margin for _, point in ends.values())
+    alike = f"equal within {margin:g} % at {join_names(equal_at)}" if equal_at else ""
+    unknown = f"no difference is significant at {join_names(open_at)}" if open_at else ""
     if not decided:
-        return f"No difference in time between {name} and {reference} is significant at {join_names(open_at)}"
+        if not alike:
+            return f"No difference in time between {name} and {reference} is significant at {join_names(open_at)}"
+        return "; ".join(filter(None, [f"The times of {name} and {reference} are {alike}", unknown]))
     (ratio, place), *rest = decided
     more = "".join(f", {other} at {where.removeprefix('n = ')}" for other, where in rest)
-    undecided = f"; no difference is significant at {join_names(open_at)}" if open_at else ""
-    return f"{name} takes {ratio} {reference}'s time at {place}{more}{undecided}"
+    return "; ".join(filter(None, [f"{name} takes {ratio} {reference}'s time at {place}{more}", alike, unknown]))
 
 
 def _paying_title(paying: Mapping[str, int], reference: str) -> str:

@@ -160,5 +160,5 @@ def _caption(group: CurveGroup, drawn: Sequence[Curve]) -> str:
     over = f"means over {num} seeds; bands: lowest to highest seed" if max(seeds) > 1 else "one seed"
     return (
         f"{place_text(group)}: {over}. Dotted: the budget that all models reached, at which they are compared by the best epoch finished "
-        "until then. Time as trained, not interleaved; validation left out. The first epochs may lie below the axis."
+        "until then. Time as trained; validation left out. The first epochs may lie below the axis."
     )

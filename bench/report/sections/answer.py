@@ -25,7 +25,7 @@ from bench.reading.table import row_values
 from bench.report.sections import winners
 from bench.report.sections.findings import finding_sentences
 from bench.report.sections.wording import SIZES, configurations_text, effects_title, join_names, size_note, spell_out_model
-from bench.spec import Plan
+from bench.spec import NO_MATCH, Plan
 
 MAX_SENTENCES = 3
 MAX_EFFECTS, MAX_NAMED = 3, 2
@@ -59,7 +59,7 @@ def question_of(plan: Plan) -> str:
     if unlike_planned(plan):
         equal = f" at {winners.UNLIKE}"
     else:
-        equal = "" if policies == ["none"] else f" at {SIZES[policies[0]] if len(policies) == 1 else EQUAL_SIZE}"
+        equal = "" if NO_MATCH in policies else f" at {SIZES[policies[0]] if len(policies) == 1 else EQUAL_SIZE}"
     return f"Which is {join_names(best)}{equal}: {join_names(named, 'or')}?"
 
 
@@ -178,24 +178,30 @@ def _accuracy(study: Study) -> Iterator[str]:
             yield from _alone(trained.drop_duplicates(["model", "task", "seq_len", "budget", "recipe"]), quality, title)
         return
     best = [members.sort_values(["accuracy", "model"], ascending=[False, True]) for members in groups]
+    highest = [[str(name) for name in members.loc[members["accuracy"] == members["accuracy"].iloc[0], "model"]] for members in best]
     leads = [_lead(str(members["cell_id"].iloc[0]), members, comparisons) for members in best]
     tasks = join_names(list(dict.fromkeys(task.partition("+")[0] for task in rows["task"])))
     unlike = size_note(unlike_sizes(row_values(rows)))
     sizes = f"; {unlike}" if unlike else ""
     if len(best) == 1:
         first, second = (best[0].iloc[i] for i in (0, 1))
+        if len(highest[0]) > 1:
+            shared = numbers.fraction(first["accuracy"])
+            yield f"{join_names(list(map(spell_out_model, highest[0])))} have the same, highest mean accuracy on {tasks} ({shared}){sizes}."
+            return
         means = f"{spell_out_model(first['model'])} has the highest mean accuracy on {tasks} ({numbers.fraction(first['accuracy'])})"
         next_best = f"{spell_out_model(second['model'])} follows ({numbers.fraction(second['accuracy'])})"
         yield f"{means}, {next_best}; {leads[0] if leads[0] not in DECIDED else f'the difference is {leads[0]}'}{sizes}."
         return
-    (model, num), *others = Counter(str(members["model"].iloc[0]) for members in best).most_common()
+    (model, num), *others = Counter(name for names in highest for name in names).most_common()
     shown_of = Counter(str(members["model"].iloc[0]) for lead, members in zip(leads, best, strict=True) if lead == SIGNIFICANT)
     if tied := [other for other, times in others if times == num]:
         counts = [f"{spell_out_model(name)} in {num} ({shown_of[name]} significant)" for name in (model, *tied)]
         yield f"Of {len(best)} comparisons of mean accuracy on {tasks}, {join_names(counts)} is highest{sizes}."
         return
     shown = shown_of[model]
-    where = f"in {num} of {len(best)} comparisons"
+    shares = sum(model in names and len(names) > 1 for names in highest)
+    where = f"in {num} of {len(best)} comparisons{f' ({shares} shared)' if shares else ''}"
     tested = "all are significant" if shown == num else f"{shown or 'none'} {'is' if shown < 2 else 'are'} significant"
     if not set(leads) & set(DECIDED):
         tested = join_names(list(dict.fromkeys(leads)))

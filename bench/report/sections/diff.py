@@ -133,13 +133,18 @@ def ratios_table(found: TwoRuns) -> Table:
     return Table(headers=("models", "first", "second", "second / first"), numeric=(False, True, True, True), rows=tuple(rows))
 
 
+def _value(value: float) -> str:
+    """Write a count in full, else six digits."""
+    return numbers.exact(value) if float(value).is_integer() else f"{value:g}"
+
+
 def changes_table(found: TwoRuns) -> Table:
     rows = [
         (
             found.names[c.cell_id],
             c.column,
-            f"{c.first:g}",
-            f"{c.second:g}",
+            _value(c.first),
+            _value(c.second),
             "" if c.low is None or c.high is None else f"{c.second - c.first:+.3g} [{c.low:+.3g}, {c.high:+.3g}]",
             "" if c.shown else f"not claimed ({c.caveat})" if c.caveat else "no significant difference",
         )

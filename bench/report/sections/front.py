@@ -196,7 +196,7 @@ def _number(value: Any) -> float | None:
 
 def rows_table(fronts: Fronts) -> Table:
     """Return one row per trained model; against several costs, each cost is followed by the membership of its front."""
-    rows = fronts[0].rows
+    rows = fronts[0].rows.assign(front=fronts[0].rows["front"].fillna(""))
     task = (plain("task"),) if rows["task"].nunique() > 1 else ()
     seeds = Column(header="seeds", text=lambda row: seeds_text(row["num_seeds"], row["planned_seeds"]))
     time = Column(header="training time", text=lambda row: numbers.duration(1e3 * row["train_s"]))

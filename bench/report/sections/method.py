@@ -11,6 +11,7 @@ import pandas
 from bench import numbers
 from bench.analysis.study import Study
 from bench.measure.hosts import shown
+from bench.needs import trains
 from bench.planning.tuning import STEPS, trial_epochs
 from bench.reading.store import ENVIRONMENT
 from bench.report.document import Block, Bullets, Code, Paragraph, TableBlock
@@ -32,11 +33,12 @@ TOPICS = {
 def how_numbers_were_made(study: Study) -> tuple[Block, ...]:
     """Return one line per kind of number in the run, and name the kinds that it lacks."""
     plan = study.plan
+    training_limit = f" (a training: {plan.settings.train_limit_s:g} s)" if trains(plan) else ""
     lines = [
         "Sizes: from each model's closed form, checked against the parameters of the built model; the table of matched sizes names the policy.",
         *(text for metric, text in _by_metric(study, _num_rounds(study), counters(study.frame)).items() if metric in plan.metrics),
         "An empty value was not measured; it never means zero. A failed configuration keeps its row, with status and reason.",
-        f"Jobs ran in random order (seed {plan.settings.seed}), each for at most {plan.settings.limit_s:g} s.",
+        f"Timed jobs ran in random order (seed {plan.settings.seed}), each job for at most {plan.settings.limit_s:g} s{training_limit}.",
     ]
     return (Bullets(items=(*lines, *absent(study.frame, plan.metrics))),)
 
@@ -73,13 +75,13 @@ def _num_rounds(study: Study) -> str:
 
 
 def _where_timed(study: Study) -> str:
-    """Say on which processors the members of a group ran; "" if no record says so, and on a GPU."""
+    """Say on which processors the members of a group ran; "" if they were not pinned in turn to several, if no record says so, and on a GPU."""
     timed = [record.outcome.values for record in study.records if record.metric == "latency" and record.outcome.status == MEASURED]
     sets = {tuple(values["processors"]) for values in timed if "processors" in values}
     if not sets or study.plan.cells[0].cell.workload.device != "cpu":
         return ""
     if len(sets) == 1:
-        return "They were not pinned, since a job uses all processors or the system cannot pin. "
+        return ""
     places = " and ".join("+".join(map(str, processors)) for processors in sorted(sets))
     return f"All members of a group ran on the same processors, from round to round on {places}. "
 
@@ -115,7 +117,7 @@ def _by_metric(study: Study, num_rounds: str, counted_by: str) -> dict[str, str]
             f"Accuracy: {numbers.counted(settings.seeds, 'seed')}, {_recipes(plan)}"
             f"{', except the learning rate, which each model chose by its trials' if settings.lr_trials else ''}. The test split is scored once "
             "per seed, with the weights of the best epoch on validation; scores are means with 95 % t-intervals. Training times are wall times of "
-            "consecutive trainings and include other load on the machine: take them as orders of magnitude, and compare FLOPs instead."
+            "training steps and include other load on the machine: take them as orders of magnitude, and compare FLOPs instead."
         ),
         "tuning": (
             f"Tuning: every model made the same number of trials on validation data, each with {trial_epochs(plan)}: first {settings.lr_trials} "

@@ -24,7 +24,7 @@ CAPTION = (
     "differences at one task, length and size together (Bonferroni); five seeds are needed to decide. The budget is the largest that all models "
     "of a group reached. A training's score is its best among the epochs finished within the budget; nothing is interpolated. Under a schedule "
     "that decays, a training that is cut short has not had its low learning rates, so its score is a lower bound. Differences are paired by seed. "
-    "Time as trained, not interleaved, without validation: other work on the machine counts too. Scores are of validation items; All rows has "
+    "Time as trained, without validation: other work on the machine counts too. Scores are of validation items; All rows has "
     "those of test items."
 )
 
