@@ -274,8 +274,8 @@ def label_of(keys: Mapping[str, Any]) -> str:
 def by_part(rows: pandas.DataFrame, parts: Sequence[Part]) -> pandas.DataFrame:
     """Return the rows of every part, in the order of the parts.
 
-    `match` is taken from the part, unless that has several policies. The new column `batching` is `batch 32`, or the rule by which the batch follows n. A
-    cell in several parts has one row in each, but only one per match and batching. Without parts, only a missing `batching` is added.
+    `match` is taken from the part, unless that has several policies. The new column `batching` is `batch 32`, or the rule by which the batch
+    follows n. A cell in several parts has one row in each, but only one per match and batching. Without parts, only a missing `batching` is added.
     """
     if not parts:
         return rows if "batching" in rows else rows.assign(batching=_batch_texts(rows))

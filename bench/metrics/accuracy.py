@@ -232,8 +232,8 @@ def _saved(job: Job, model: nn.Module, data: TrainingData, result: TrainResult, 
     )
     try:
         return {"weights": save(Path(job.run_folder), trained, model).name}
-    except OSError as error:
-        tell(f"could not save the weights of {job.cell.model.name} ({error.strerror or error}); the scores are kept")
+    except (OSError, RuntimeError) as error:  # torch says that a disk is full by a RuntimeError
+        tell(f"could not save the weights of {job.cell.model.name} ({getattr(error, 'strerror', None) or error}); the scores are kept")
         return {}
 
 

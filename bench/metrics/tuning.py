@@ -41,7 +41,7 @@ def summarise(records: Sequence[Record]) -> dict[str, Any]:
     if not records:
         return dict.fromkeys(COLUMNS)
     values = [record.outcome.values for record in records]
-    best = max(values, key=lambda found: (score_of(found), -float(found["learning_rate"])))
+    best = max(values, key=lambda found: (score_of(found), -float(found["learning_rate"]), -float(found["weight_decay"])))
     rates, flops = [float(found["learning_rate"]) for found in values], [found["train_flops"] for found in values]
     return {
         "num_trials": len(records),

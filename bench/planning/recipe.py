@@ -24,7 +24,7 @@ from bench.spec import (
     Recipe,
     RequestError,
 )
-from bench.tasks._info import CLASS, Images, info_of
+from bench.tasks._info import CLASS, Images, choose, info_of
 from models.layers.dropout import DROPOUT_PLACES
 from models.layers.options import Option, read_options
 
@@ -81,6 +81,11 @@ def check_fits(recipe: Recipe, task: str) -> None:
     if recipe.until_solved and info_of(task).solved_at is None:
         raise RequestError(
             f"until_solved=true needs a task that can be solved; task {task} states no score for it", "leave until_solved out of `recipe`"
+        )
+    if recipe.until_solved and choose(task).options.get("learn_up_to"):
+        raise RequestError(
+            f"until_solved=true ends a training by its validation items, which are shorter than the test items of task {task}",
+            "leave until_solved out of `recipe`",
         )
     if "randaugment" in recipe.augment and isinstance(reads, Images) and not reads.are_bytes:
         raise RequestError(

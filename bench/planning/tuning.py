@@ -1,7 +1,8 @@
 """Search learning rates and weight decays fairly across models.
 
-Every model makes the same number of trials on validation data, each with a fifth of the epochs. With `until_solved`, a trial has all of them, but
-ends when it solves the task, and of two that do the one with fewer epochs is better. First all try the same values around the recipe's.
+Every model of a task makes the same number of trials on validation data, each with a fifth of the epochs, rounded up. With `until_solved`, a trial
+has all of them, but ends when it solves the task, and of two that do the one with fewer epochs is better. First all try the same values around the
+recipe's.
 As long as one model's best value lies at an end of the values that it tried, every model makes another trial: beyond the end, or between its best
 value and the better neighbour. Imports no torch.
 """
@@ -141,8 +142,12 @@ class _Model:
 
 def trial_epochs(plan: Plan) -> str:
     """Say how many epochs each trial of a plan has."""
-    until_solved = any(base_recipe(planned.cell, plan).until_solved for planned in plan.cells)
-    return "the epochs until the task was solved, or all" if until_solved else "a fifth of the epochs"
+    recipes = [base_recipe(planned.cell, plan) for planned in plan.cells if is_trained(planned.cell, plan)]
+    if any(recipe.until_solved for recipe in recipes):
+        return "the epochs until the task was solved, or all"
+    epochs = {recipe.epochs for recipe in recipes} or {plan.recipe.epochs}
+    nums = [(math.ceil(num / EPOCHS_PER_TRIAL_EPOCH), num) for num in sorted(epochs)]
+    return " or ".join(f"{num} of {of} epochs" for num, of in nums)
 
 
 def next_value(scores: Mapping[float, Score], step: float) -> float:
@@ -183,6 +188,18 @@ def _is_searched(models: Sequence[_Model], setting: str, num: int) -> bool:
 def _best(scores: Mapping[float, Score]) -> float:
     """Return the value with the best score; of equals, the lowest."""
     return max(scores, key=lambda value: (scores[value], -value))
+
+
+def made_trials(cell: Cell, plan: Plan, records: Iterable[Record]) -> Tuned:
+    """Return the trials that records hold of a cell, and the best: of a cell in a merged plan, whose models were searched apart."""
+    base = base_recipe(cell, plan)
+    found = [record for record in records if record.metric == TUNING and cell.cell_id in record.cells]
+    tried = [(record.outcome.values.get("learning_rate"), record.outcome.values.get("weight_decay"), _score(record)) for record in found]
+    scored = [(score, -rate, -decay) for rate, decay, score in tried if rate and decay is not None and score != FAILED]
+    trials = tuple(dataclasses.replace(base, learning_rate=-rate, weight_decay=-decay) for _, rate, decay in scored)
+    best = max(scored, default=None)
+    recipe = trials[scored.index(best)] if best else None
+    return Tuned(trials=trials, scores=tuple(score for score, *_ in scored), recipe=recipe)
 
 
 def score_of(values: Mapping[str, Any]) -> Score:

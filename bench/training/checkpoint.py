@@ -63,8 +63,10 @@ class Checkpoint:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path, lambda temporary: _save(content, temporary))
-        except OSError as error:
-            tell(f"could not write a checkpoint ({error.strerror or error}); if interrupted, this training run would start over")
+        except (OSError, RuntimeError) as error:  # torch says that a disk is full by a RuntimeError
+            tell(
+                f"could not write a checkpoint ({getattr(error, 'strerror', None) or error}); if interrupted, this training run would start over"
+            )
             return False
         finally:
             self._saved_at = time.monotonic()

@@ -49,10 +49,11 @@ def generate(call: Callable[..., Tensor], batch: Batch, generation: Generation) 
 
 
 def decoded_sample(examples: Split, generation: Generation | None) -> Split:
-    """Return all items, or the first `MAX_SAMPLED` if answers are generated."""
+    """Return all items, or the same `MAX_SAMPLED` drawn at random if answers are generated: items may be stored by class."""
     if generation is None or len(examples) <= MAX_SAMPLED:
         return examples
-    return examples.select(torch.arange(MAX_SAMPLED, device=examples.targets.device))
+    chosen = torch.randperm(len(examples), generator=torch.Generator().manual_seed(0))[:MAX_SAMPLED]
+    return examples.select(chosen.to(examples.targets.device))
 
 
 MAX_ITEMS = 256

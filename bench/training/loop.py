@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.optim.swa_utils import AveragedModel
 
 from bench.measure.step import autocast_of, run_backward
 from bench.progress import end_turn_if_over, tell
@@ -33,6 +33,8 @@ from bench.training.teacher import TrainedTeacher, distillation_loss
 from models.layers.dropout import set_dropout, set_stochastic_depth
 
 EXPLODED = 10.0
+LEARNED_LOSS = 1.0
+"""The least loss by which a training that begins with learned weights is judged: its own first one may be next to nothing."""
 """Divergence limit: an epoch's mean loss over the first step's."""
 MESSAGE_EVERY_S = 1.0
 
@@ -135,7 +137,8 @@ def train(
     training.run(checkpoint)
     seen = data.learned
     if training.epoch_items < len(seen):
-        seen = seen.select(torch.arange(training.epoch_items, device=device))
+        chosen = torch.randperm(len(seen), generator=torch.Generator().manual_seed(seed))  # items may be stored by class
+        seen = seen.select(chosen[: training.epoch_items].to(device))
     return TrainResult(
         epochs=tuple(training.epochs),
         best_epoch=training.best_epoch,
@@ -156,6 +159,16 @@ def _split(chosen: Tensor, size: int) -> tuple[Tensor, ...]:
     """Split indices into parts of `size`; a last one of a single item, which batch normalisation refuses, joins the part before."""
     parts: tuple[Tensor, ...] = chosen.split(size)
     return (*parts[:-2], torch.cat(parts[-2:])) if len(parts) > 1 and len(parts[-1]) == 1 < size else parts
+
+
+@torch.no_grad()
+def _average(averages: list[Tensor], current: list[Tensor], _: Tensor | int, *, decay: float) -> None:
+    """Move averages towards the current tensors, all of one dtype; take whole numbers, such as indices, as they are."""
+    if averages[0].is_floating_point() or averages[0].is_complex():
+        torch._foreach_mul_(averages, decay)
+        torch._foreach_add_(averages, current, alpha=1 - decay)
+    else:
+        torch._foreach_copy_(averages, current)
 
 
 class Training:
@@ -187,7 +200,7 @@ class Training:
         set_stochastic_depth(model, recipe.stochastic_depth)
         self.forward: Callable[..., Tensor] = torch.compile(model) if recipe.compile else model
         self.optimizer = build_optimizer(model, recipe)
-        average = get_ema_multi_avg_fn(recipe.ema)
+        average = functools.partial(_average, decay=recipe.ema)
         self.averaged = AveragedModel(model, multi_avg_fn=average, use_buffers=True) if recipe.ema else None
         self.plateau = build_plateau(self.optimizer, recipe)
         self.items_per_step = recipe.batch_size * recipe.accumulate
@@ -396,7 +409,7 @@ class Training:
     def _raise_if_diverged(self, number: int, mean_loss: float, scores: Scores) -> None:
         if not math.isfinite(mean_loss) or not scores.finite:
             problem = f"the loss is {mean_loss}" if not math.isfinite(mean_loss) else "the answers are not finite"
-        elif mean_loss > EXPLODED * float(self.first_loss):
+        elif mean_loss > EXPLODED * max(float(self.first_loss), LEARNED_LOSS if self.recipe.init else 0.0):
             problem = f"the loss is {mean_loss:.4g}, after {float(self.first_loss):.4g} in the first step"
         else:
             return

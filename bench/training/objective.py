@@ -139,10 +139,11 @@ def _joined_loss(answers: str, parts: Sequence[Scores], targets: Tensor) -> floa
 def _explained(squared_error: float, targets: Tensor) -> float:
     """Return R2, the share of variance explained.
 
-    R2 is 1 minus the squared error over the squared deviations of the targets from their mean.
+    R2 is 1 minus the squared error over the squared deviations of the targets from their mean; 0 if they do not deviate.
     """
     known = targets[~targets.isnan()].double()
-    return 1.0 - squared_error / float((known - known.mean()).square().sum())
+    deviation = float((known - known.mean()).square().sum())
+    return 1.0 - squared_error / deviation if deviation else 0.0
 
 
 def _squared_errors(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -40,7 +40,8 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": free, "weight_decay": 0.0}]
     fused = not any(map(torch.is_complex, [*decayed, *free]))
     given = [group for group in groups if group["params"]] or groups[:1]
-    hidden = [parameter for parameter in decayed[1:-1] if parameter.ndim == 2]
+    ends = _ends(model, decayed)
+    hidden = [parameter for parameter in decayed if parameter.ndim == 2 and id(parameter) not in ends]
     if recipe.optimizer == "muon" and hidden:
         return MuonAndAdamW(hidden, given, recipe)
     if recipe.optimizer == "sgd":
@@ -49,8 +50,19 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     return kind(given, lr=recipe.learning_rate, fused=fused)
 
 
+def _ends(model: nn.Module, decayed: Sequence[nn.Parameter]) -> set[int]:
+    """Return the ids of the matrices that embed the input, and of the last one.
+
+    They are known by the name of their module. A model that names none embeds by its first matrix, unless it has an embedding table.
+    """
+    embeddings = [parameter for name, parameter in model.named_parameters() if "embed" in name]
+    has_table = any(isinstance(module, nn.Embedding) for module in model.modules())
+    first = embeddings or ([] if has_table else decayed[:1])
+    return {id(parameter) for parameter in (*first, *decayed[-1:])}
+
+
 class MuonAndAdamW(torch.optim.Optimizer):
-    """Muon for the matrices of hidden layers; AdamW for all else: the first and the last matrix, vectors and tensors of other shapes.
+    """Muon for the matrices of hidden layers; AdamW for all else: embeddings and the last matrix, vectors and tensors of other shapes.
 
     The steps of Muon are scaled to the root mean square of AdamW's (arXiv 2502.16982, Sec. 2.2), so that both take one learning rate.
 
@@ -86,15 +98,16 @@ class MuonAndAdamW(torch.optim.Optimizer):
 def decay_groups(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     """Return (decayed, not decayed) parameters.
 
-    Weights that multiply their input are decayed. Vectors (biases, norms, spatial biases), embedding tables, and tensors of three or more axes
-    with a leading one of size 1 (class token, positions) are not.
+    Weights that multiply their input are decayed. Vectors (biases, norms, spatial biases), embedding tables, tensors of three or more axes
+    with a leading one of size 1 (class token, positions) and what a module names in `NOT_DECAYED` are not.
     """
-    tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    spared = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    spared |= {id(getattr(module, name)) for module in model.modules() for name in getattr(module, "NOT_DECAYED", ())}
     decayed: list[nn.Parameter] = []
     free: list[nn.Parameter] = []
     for parameter in model.parameters():
         added_to_batch = parameter.ndim > 2 and parameter.shape[0] == 1
-        is_matrix = parameter.ndim >= 2 and not added_to_batch and id(parameter) not in tables
+        is_matrix = parameter.ndim >= 2 and not added_to_batch and id(parameter) not in spared
         (decayed if is_matrix else free).append(parameter)
     return decayed, free
 

@@ -92,6 +92,9 @@ class StateSpace(nn.Module):
     the output projection. Each has its own B, C, dt, convolution, rate and D. Convolution and state start at zero at either end.
     """
 
+    NOT_DECAYED = ("log_rate", "step_bias", "skip")
+    """One number of each head, as biases are: weight decay leaves them alone (so does Mamba-2)."""
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config

@@ -68,3 +68,8 @@ def test_the_summary_is_the_best_trial_and_of_equals_the_first() -> None:
     assert row == {"num_trials": 3, **tuned, **tried, "tuning_s": 111.0, "tuning_flops": 15}
     assert tuple(row) == tuning.COLUMNS
     assert tuning.summarise([]) == dict.fromkeys(tuning.COLUMNS)
+    tied = [
+        small_record("tuning", {**COST, "validation": 0.9, "learning_rate": 0.1, "train_s": 1.0, "weight_decay": decay})
+        for decay in (0.2, 0.0125)
+    ]
+    assert tuning.summarise(tied)["tuned_weight_decay"] == 0.0125  # as the search chooses

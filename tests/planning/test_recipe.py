@@ -134,6 +134,12 @@ def test_what_cannot_be_done_to_a_tasks_data_is_refused(task: str, augment: str)
         check_fits(Recipe(augment=(augment,)), task)
 
 
+def test_short_validation_items_end_no_training_as_solved() -> None:
+    check_fits(Recipe(until_solved=True), "copy+form=shifted")
+    with pytest.raises(RequestError, match="shorter than the test items"):
+        check_fits(Recipe(until_solved=True), "copy+form=shifted+learn_up_to=4")
+
+
 @pytest.mark.parametrize("task", ["copy", "trec"])
 def test_a_teacher_of_what_is_no_image_is_refused(task: str) -> None:
     with pytest.raises(RequestError, match="teacher=convolution needs square images of one class each"):

@@ -28,7 +28,7 @@ def tuned_study(make_data: MakeData, score: Callable[[str, float], float | None]
         for job in queue:
             assert job.recipe is not None
             found = score(job.cell.model.family, job.recipe.learning_rate)
-            values = {"validation": found, "learning_rate": job.recipe.learning_rate}
+            values = {"validation": found, "learning_rate": job.recipe.learning_rate, "weight_decay": job.recipe.weight_decay}
             outcome = Outcome(status="diverged") if found is None else Outcome(status="measured", values=values)
             records.append(recorded(job, outcome))
     return dataclasses.replace(data, plan=plan, records=tuple(records))
@@ -57,6 +57,24 @@ def test_a_search_under_way_names_no_winner(make_data: MakeData) -> None:
     study = tuned_study(make_data, lambda _, rate: 1 - rate, trials=2)
     assert {row[-1] for row in table_of(study).rows} == {"not known yet"}
     assert [each.best for each in searched(study)] == [None] * 3
+
+
+def test_models_that_were_searched_apart_keep_their_own_trials_and_winners(make_data: MakeData) -> None:
+    """Read as one run, the others lack the trials that ViT made beyond the end of its first three rates."""
+    study = tuned_study(make_data, lambda family, rate: 1 - abs(rate - (4e-3 if family == "vit" else 2e-3)))
+    vit = {planned.cell.cell_id for planned in study.plan.cells if planned.cell.model.family == "vit"}
+    own = [record for record in study.records if set(record.cells) & vit]
+    few = [record for record in study.records if not set(record.cells) & vit and record.repeat < 3]
+    trained = dataclasses.replace(study, records=(*own, *few))
+    trained.__dict__["trainings"] = {planned.cell.cell_id: [study.records[0]] for planned in study.plan.cells}
+    (block,) = search_blocks(trained)
+    assert isinstance(block, TableBlock)
+    assert {row[0]: (row[2], row[4], row[-1]) for row in block.table.rows} == {
+        "gMLP": ("3", "0.002", "inside"),
+        "ViT": (str(len(own)), "0.004", "inside"),
+        "Transformer": ("3", "0.002", "inside"),
+    }
+    assert "unlike numbers of trials" in block.caption
 
 
 def test_a_search_in_which_all_diverged_is_listed(make_data: MakeData) -> None:

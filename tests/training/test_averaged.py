@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+import functools
+import math
 
-from bench.training.loop import Training
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
+
+from bench.training.loop import Training, _average
 from tests.training.small_trainings import SEED, build, changed, made_data, run, same_bits
 
 
@@ -25,3 +30,22 @@ def test_a_moving_average_of_the_weights_is_scored_and_kept() -> None:
     model, result = run(recipe)
     assert same_bits(model, training.kept)
     assert result.epochs[0].validation == training.score(training.data.held_out).value
+
+
+class Indexed(nn.Module):
+    """A model with buffers that are no averages: indices, and a mask of minus infinity."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.register_buffer("index", torch.arange(-50, 50))
+        self.register_buffer("mask", torch.full((4, 4), -math.inf).triu(1))
+
+
+@pytest.mark.parametrize("decay", [0.9, 0.9999])
+def test_indices_and_masks_are_kept_as_they_are(decay: float) -> None:
+    model = Indexed()
+    averaged = AveragedModel(model, multi_avg_fn=functools.partial(_average, decay=decay), use_buffers=True)
+    for _ in range(3):
+        averaged.update_parameters(model)
+    assert all(torch.equal(found, model.get_buffer(name)) for name, found in averaged.module.named_buffers())

@@ -10,7 +10,7 @@ from torch import nn
 
 from bench.measure.model import build_model
 from bench.spec import OPTIMIZERS, Recipe
-from bench.training.optimizer import build_optimizer, build_plateau, decay_groups, learning_rate_at
+from bench.training.optimizer import MuonAndAdamW, build_optimizer, build_plateau, decay_groups, learning_rate_at
 from models.layers.shape import Interface
 from tests.made_jobs import small_model
 
@@ -33,6 +33,29 @@ def test_projections_and_spatial_matrices_decay() -> None:
     for family, names in blocks.items():
         assert decayed_names(family, Interface()) == ends | {f"blocks.0.{name}" for name in names}
     assert "embedding.project.weight" not in decayed_names("vit", Interface(input="tokens"))
+
+
+@pytest.mark.parametrize("mixer", ["state_space", "delta_rule"])
+def test_rates_biases_and_skips_of_recurrent_mixers_do_not_decay(mixer: str) -> None:
+    model = build_model(small_model("metaformer", options={"mixer": mixer}, width=32, heads=2))
+    decayed = {id(parameter) for parameter in decay_groups(model)[0]}
+    spared = [name for name, parameter in model.named_parameters() if id(parameter) not in decayed]
+    assert {name.rpartition(".")[2] for name in spared} >= {"log_rate", "step_bias"}
+    assert ("blocks.0.mixer.skip" in spared) == (mixer == "state_space")
+
+
+@pytest.mark.parametrize(
+    ("family", "interface"), [("vit", Interface()), ("vit", Interface(input="tokens")), ("encoder_decoder", Interface())]
+)
+def test_muon_leaves_embeddings_and_the_head_to_adamw_and_turns_every_matrix_between(family: str, interface: Interface) -> None:
+    model = build_model(small_model(family, interface=interface))
+    built = build_optimizer(model, Recipe(optimizer="muon"))
+    assert isinstance(built, MuonAndAdamW)
+    turned = {id(parameter) for group in built.parts[0].param_groups for parameter in group["params"]}
+    matrices = {name for name, parameter in model.named_parameters() if parameter.ndim == 2}
+    left = {name for name, parameter in model.named_parameters() if name in matrices and id(parameter) not in turned}
+    assert left
+    assert all("embed" in name or name == "head.classify.weight" for name in left)
 
 
 def test_decay_shrinks_the_matrix_alone_where_there_is_no_gradient() -> None:

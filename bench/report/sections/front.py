@@ -442,7 +442,7 @@ def _seeds(rows: pandas.DataFrame) -> str:
 
 def _recipe(plan: Plan) -> str:
     recipe: Recipe = plan.recipe
-    rate = f"rate chosen from {plan.settings.lr_trials} trials" if plan.settings.lr_trials else f"at {recipe.learning_rate:g}"
+    rate = "each model at the best rate of its trials" if plan.settings.lr_trials else f"at {recipe.learning_rate:g}"
     return f"{recipe.epochs} epochs of {OPTIMIZERS[recipe.optimizer]} {rate}, batch {recipe.batch_size * recipe.accumulate}"
 
 

@@ -16,7 +16,7 @@ from bench.planning.tuning import STEPS, trial_epochs
 from bench.reading.store import ENVIRONMENT
 from bench.report.document import Block, Bullets, Code, Paragraph, TableBlock
 from bench.report.tables import Table
-from bench.spec import MEASURED, NO_TEACHER, OPTIMIZERS, WEIGHTS, Plan, Recipe
+from bench.spec import MEASURED, NO_TEACHER, OPTIMIZERS, WEIGHTS, Plan, Recipe, Settings
 
 ALL_COUNTERS = "closed form, torch, fvcore"
 UNKNOWN = "not known"
@@ -115,18 +115,25 @@ def _by_metric(study: Study, num_rounds: str, counted_by: str) -> dict[str, str]
         ),
         "accuracy": (
             f"Accuracy: {numbers.counted(settings.seeds, 'seed')}, {_recipes(plan)}"
-            f"{', except the learning rate, which each model chose by its trials' if settings.lr_trials else ''}. The test split is scored once "
+            f"{_tuned(settings)}. The test split is scored once "
             "per seed, with the weights of the best epoch on validation; scores are means with 95 % t-intervals. Training times are wall times of "
             "training steps and include other load on the machine: take them as orders of magnitude, and compare FLOPs instead."
         ),
         "tuning": (
-            f"Tuning: every model made the same number of trials on validation data, each with {trial_epochs(plan)}: first {settings.lr_trials} "
-            f"learning rates, a factor of {STEPS['learning_rate']:g} apart"
+            f"Tuning: trials on validation data, as many for every model of one search, each with {trial_epochs(plan)}: first "
+            f"{settings.lr_trials} learning rates, a factor of {STEPS['learning_rate']:g} apart"
             f"{f', then {settings.decay_trials} weight decays at the best rate' if settings.decay_trials else ''}. While any model's best value lay "
             "at an end of its range, every model made another trial, beyond the end or between its best values. The winner was trained afresh, with "
             "other seeds, for the reported figures."
         ),
     }
+
+
+def _tuned(settings: Settings) -> str:
+    if not settings.lr_trials:
+        return ""
+    both = " and the weight decay" if settings.decay_trials else ""
+    return f", except the learning rate{both}, which each model chose by its trials"
 
 
 def _recipes(plan: Plan) -> str:

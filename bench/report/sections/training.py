@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bench import numbers
 from bench.analysis.accuracy import BUDGETS, CurveGroup, CurvePair
 from bench.analysis.study import Study
-from bench.planning.tuning import FAILED, Search, Tuned, trial_epochs
+from bench.planning.tuning import FAILED, Search, Tuned, made_trials, trial_epochs
 from bench.report.charts.style import display_name
 from bench.report.charts.training_curves import curve_figure, figure_name, limit_text, place_text
 from bench.report.document import Block, TableBlock
@@ -79,8 +79,7 @@ def _difference(pair: CurvePair, budget: str, measure: str) -> str:
 
 HEADERS = ("model", "trained on", "trials", "rates tried", "best rate", "best weight decay", "validation score", "best lies")
 SEARCH_CAPTION = (
-    "Every model made the same number of trials, each with {epochs} and one seed. The best score of several is biased upwards: compare "
-    "models by their test scores."
+    "{made}, each with {epochs} and one seed. The best score of several is biased upwards: compare models by their test scores."
 )
 
 
@@ -106,7 +105,14 @@ class Searched:
 def search_blocks(study: Study) -> tuple[Block, ...]:
     """Return the table; () without trials."""
     found = searched(study)
-    return (TableBlock(table=_table(found), caption=SEARCH_CAPTION.format(epochs=trial_epochs(study.plan))),) if found else ()
+    if not found:
+        return ()
+    nums = {(one.place.partition(",")[0], len(one.tuned.trials)) for one in found}
+    apart = len(nums) > len({task for task, _ in nums})
+    made = (
+        "Models were searched apart, and made unlike numbers of trials" if apart else "Every model of a task made the same number of trials"
+    )
+    return (TableBlock(table=_table(found), caption=SEARCH_CAPTION.format(made=made, epochs=trial_epochs(study.plan))),)
 
 
 def searched(study: Study) -> list[Searched]:
@@ -115,6 +121,8 @@ def searched(study: Study) -> list[Searched]:
     found: dict[str, Searched] = {}
     for planned in study.plan.cells:
         cell, tuned = planned.cell, search.of(planned.cell)
+        if tuned.trials and not tuned.recipe and study.trainings.get(cell.cell_id):
+            tuned = made_trials(cell, study.plan, study.records)
         if is_trained(cell, study.plan) and tuned.trials:
             size = numbers.count(planned.sizing.budget or planned.sizing.params)
             place = f"{cell.workload.task}, n = {cell.model.shape.seq_len}, {size}"
