@@ -183,6 +183,7 @@ class Sizing:
     `rule`: CANONICAL, or FREE at a given width.
     `ffn_moved`: relative distance of ffn_width from its nominal value; None unless `rule` is canonical.
     `state`: numbers that the model carries from token to token, after n of them; None where a token reads later ones, and for models from outside.
+    `is_staircase`: whether the polynomials do not hold at the next lengths, because tokens fill up whole chunks or blocks.
     """
 
     match: str
@@ -197,6 +198,7 @@ class Sizing:
     rule: str = FREE
     ffn_moved: float | None = None
     state: Polynomial | None = None
+    is_staircase: bool = False
 
     @functools.cached_property
     def cost(self) -> Cost:
@@ -451,7 +453,9 @@ class Plan:
         Name, command line, time of planning, question, the words of skip reasons and states, which older plans lack, do not count.
         """
         skipped = tuple(dataclasses.replace(found, reason="") for found in self.skipped)
-        cells = tuple(dataclasses.replace(found, sizing=dataclasses.replace(found.sizing, state=None)) for found in self.cells)
+        cells = tuple(
+            dataclasses.replace(found, sizing=dataclasses.replace(found.sizing, state=None, is_staircase=False)) for found in self.cells
+        )
         return content_id(dataclasses.replace(self, name="", command="", created="", question=None, skipped=skipped, cells=cells))
 
     @functools.cached_property

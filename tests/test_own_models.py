@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import textwrap
 import threading
 from pathlib import Path
@@ -147,6 +148,11 @@ def test_what_a_partial_fixes_stays_fixed() -> None:
 )
 def test_the_nearest_width(target: int, nearest: int) -> None:
     assert nearest_width(lambda width: width, target) == nearest
+
+
+def test_a_model_that_rounds_its_width_up_is_sized_by_it_and_one_without_a_width_as_it_is() -> None:
+    assert nearest_width(lambda width: (math.ceil(width / 64) * 64) ** 2, 320**2) in range(264, 328, 8)
+    assert nearest_width(lambda _: 100, 1000) == 8
 
 
 def test_without_any_width_the_reason_is_told() -> None:

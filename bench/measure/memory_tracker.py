@@ -195,10 +195,14 @@ def _moved_bytes(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], ou
 
 
 def _changed(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tensor]:
-    """Return the arguments that the operator's schema declares as written."""
+    """Return the arguments that the operator's schema declares as written, but for gradients that a fused optimizer scales only on request."""
     schema = func._schema
     given = {argument.name: value for argument, value in zip(schema.arguments, args, strict=False)} | dict(kwargs)
-    return _tensors([given.get(a.name) for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write])
+    names = {argument.name for argument in schema.arguments}
+    unscaled = {"grads"} if "grad_scale" in names and given.get("grad_scale") is None else set()
+    return _tensors(
+        [given.get(a.name) for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write and a.name not in unscaled]
+    )
 
 
 def _storage_bytes(tensors: Iterable[Tensor]) -> int:

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench import catalog
 from bench.files import write_atomically
 from bench.peers import own_import
 from bench.peers.names import OUTSIDE
 from bench.serialize import ID_LENGTH, from_json, to_json
 from bench.spec import WEIGHTS, Cell, ModelSpec, Recipe, RequestError
-from bench.tasks._info import NAME_PATTERN
+from bench.tasks._info import NAME_PATTERN, choose
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -154,10 +155,35 @@ def begin_with(module: nn.Module, model: ModelSpec, recipe: Recipe, seed: int, *
     """
     require_start(recipe)
     path = _start_file(model, recipe, seed)
+    _require_same_ids(path, task)
     taken = _fitting(module.state_dict(), path, model, recipe, keeps_head=_has_same_answers(path, model, task, classes))
     module.load_state_dict(taken, strict=False)
     fresh = [name for name in module.state_dict() if name not in taken and not name.endswith(COUNTER)]
     return {"init": str(path), "init_sha256": sha256_of(path), "init_fresh": ", ".join(fresh)}
+
+
+def _require_same_ids(path: Path, task: str) -> None:
+    """Raise RequestError if ids mean other byte pairs in the weights' task: these are learned from its texts. Bytes are the same everywhere."""
+    if _read(path).get("form") != FORM:
+        return
+    there = read_trained(path)[0].cell.workload.task
+    theirs, ours = _byte_pairs(there), _byte_pairs(task)
+    if theirs != ours:
+        raise RequestError(
+            f"`recipe=init=...`: weights of task {there} know other tokens than task {task}", "use one tokenizer, texts and vocab_size"
+        )
+
+
+def _byte_pairs(task: str) -> tuple[str, int] | None:
+    """Return the texts and the size of a task's vocabulary of byte pairs; None for any other."""
+    from bench.tasks.readers.nested import TEXT_TASK
+
+    choice = choose(task)
+    if choice.options.get("tokenizer") != "bpe":
+        return None
+    is_nested = getattr(catalog.load("tasks", choice.name), "ARGUMENT", "") == TEXT_TASK
+    texts = choice.argument if is_nested else ":".join(filter(None, (choice.name, choice.argument)))
+    return texts, choice.options["vocab_size"]
 
 
 def _start_file(model: ModelSpec, recipe: Recipe, seed: int) -> Path:

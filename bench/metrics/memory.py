@@ -74,6 +74,8 @@ USABLE_SHARE = 0.9
 
 The rest is for kernel workspaces and allocator slack.
 """
+SMALL_SHARE = 0.2
+"""Share of the available memory below which `rough_bound_bytes` lets a step run without a prediction."""
 TENSORS_PER_BLOCK = 10
 """Generous number of tensors per size that one block holds.
 
@@ -95,7 +97,7 @@ def measure(job: Job) -> Measurement:
     with attention_backend(cell.workload.attention):
         available = available_bytes(cell.workload.device)
         # predicting takes about a second, so an obviously small step skips it
-        if available is not None and rough_bound_bytes(cell) > USABLE_SHARE * available:
+        if available is not None and rough_bound_bytes(cell) > SMALL_SHARE * available:
             predicted = predict(cell)
             if predicted.needed_bytes > USABLE_SHARE * available:
                 return Measurement(values=_predicted_row(cell, predicted))
@@ -123,7 +125,7 @@ def predict(cell: Cell) -> StepCounts:
 
 
 def rough_bound_bytes(cell: Cell) -> int:
-    """Return an upper bound on a step's memory, without building the model.
+    """Return a rough bound on a step's memory, without building the model. Some steps need more: additive attention three times as much.
 
     Sums `STATE_COPIES` of the fp32 parameters, two input batches and, per block, `TENSORS_PER_BLOCK` tensors of each of the shapes
     `(batch, n, width)`, `(batch, n, ffn_width)` and `(batch, heads, n, n)`. `infer` holds one block's tensors at a time.

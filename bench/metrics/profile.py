@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 REPEAT: Repeat = "once"
 KINDS = {
-    "products_share": ("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "_scaled_mm", "_int_mm", "mkldnn_linear", "convolution"),
+    "products_share": (
+        *("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "_scaled_mm", "_int_mm", "mkldnn_linear", "convolution"),
+        *("mkldnn_rnn_layer", "mkldnn_rnn_layer_backward", "_cudnn_rnn", "_cudnn_rnn_backward"),  # mostly products
+    ),
     "attention_share": ("attention",),
     "norms_share": ("layer_norm", "batch_norm", "group_norm", "instance_norm", "rms_norm"),
 }

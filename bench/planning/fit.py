@@ -17,11 +17,11 @@ import torch
 from bench.errors import one_line
 from bench.measure.engines import EAGER
 from bench.measure.memory_tracker import predicted_counts
-from bench.measure.model import is_counted, is_stepwise
+from bench.measure.model import config_of, is_counted, is_stepwise
 from bench.measure.step import attention_backend
 from bench.peers import own_import
 from bench.planning.values import MAX_SIZE
-from bench.spec import EXPLICIT, Cell, Plan, RequestError
+from bench.spec import EXPLICIT, Cell, ModelSpec, Plan, RequestError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,15 +100,28 @@ def _largest_sizes(cell: Cell, memory_bytes: int) -> LargestSizes:
         return peak_bytes(_with(cell, batch_size=size))
 
     def at_length(n: int) -> int:
-        return peak_bytes(replace(cell, model=replace(cell.model, shape=replace(cell.model.shape, seq_len=n))))
+        model = replace(cell.model, shape=replace(cell.model.shape, seq_len=n))
+        return peak_bytes(replace(cell, model=model)) if _can_be_built(model) else 0
+
+    def longest() -> int:
+        found = largest_fitting(at_length, memory_bytes, start=cell.model.shape.seq_len, least=2)
+        return found if found and at_length(found) else 0  # lengths at which the model cannot be built are too short
 
     if not is_counted(cell.model) and is_stepwise(cell.model):
         return LargestSizes(largest_batch=None, largest_seq_len=None)
     has_one_length = is_counted(cell.model) or bool(cell.workload.task)
     return LargestSizes(
         largest_batch=largest_fitting(at_batch, memory_bytes, start=cell.workload.batch_size),
-        largest_seq_len=None if has_one_length else largest_fitting(at_length, memory_bytes, start=cell.model.shape.seq_len, least=2),
+        largest_seq_len=None if has_one_length else longest(),
     )
+
+
+def _can_be_built(model: ModelSpec) -> bool:
+    try:
+        config_of(model)
+    except ValueError:
+        return False
+    return True
 
 
 def _with(cell: Cell, **changes: Any) -> Cell:

@@ -13,6 +13,8 @@ from bench.planning.budget import GRAIN
 
 MAX_WIDTH = 16_384
 FFN_RATIO = 4
+UNSET = (2, 64)
+"""A model that has one size at these multiples of a width has it at every width; one that rounds its width up has it at some."""
 MAX_TRIED = 12
 """Widths tried above each power of two, in search of one that can be built."""
 
@@ -38,7 +40,7 @@ def nearest_width(count: Callable[[int], int], target: int) -> int:
         width = next((width for width in near if counted(width) is not None), None)
         if width is not None:
             size = counted(width) or 0
-            if size < target and counted(2 * width) == size:  # its width does not set its size
+            if size < target and all(counted(factor * width) == size for factor in UNSET):  # its width does not set its size
                 return width
             below, above = (width, above) if size < target else (below, width)
         start *= 2

@@ -5,6 +5,7 @@ Sizes are matched to a budget, published, or set by flags. A model without a fea
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ from bench.planning.values import params_text
 from bench.pooling import pool_of
 from bench.spec import CANONICAL, FREE, NO_MATCH, ModelSpec, RequestError, Sizing, Skipped
 from bench.tasks._info import info_of
-from models.layers.cost import ZERO
+from models.layers.cost import ZERO, Cost
 from models.layers.shape import Interface, Shape
 
 MAX_DEPTH_TRIED, MAX_BUDGETS_TRIED = 24, 20
@@ -462,4 +463,14 @@ def sizing_of(sized: SizedModel) -> Sizing:
         rule=sized.rule,
         ffn_moved=shape.ffn_width / (family.NOMINAL_FFN_RATIO * shape.width) - 1 if sized.rule == CANONICAL else None,
         state=state_of(sized.model),
+        is_staircase=not counted and _is_staircase(sized.model, cost),
     )
+
+
+def _is_staircase(model: ModelSpec, cost: Cost) -> bool:
+    """Return whether the FLOPs at one of the next lengths that can be built follow another polynomial."""
+    for more in range(1, 3):
+        with contextlib.suppress(ValueError):
+            longer = replace(model, shape=replace(model.shape, seq_len=model.shape.seq_len + more))
+            return cost_of(longer).flops() != cost.flops()
+    return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -49,11 +50,11 @@ def test_budgets_are_not_mixed() -> None:
 
 
 def test_quadratic_equals_linear_where_the_terms_say() -> None:
-    """gMLP's blocks: 1.5 m d^2 n = (m / 2) d n^2 at n = 3 d; ViT's: 12 d^2 n = 2 d n^2 at n = 6 d; a window never."""
+    """gMLP's blocks: 1.5 m d^2 n = (m / 2) d n^2 at n = 3 d; ViT's: 12 d^2 n = 2 d n^2 at n = 6 d; a mean never."""
     found = {form.model: equal_terms_at(form.cost.flops("blocks")) for form in closed_forms(planned(models="gmlp-s,deit-s", seq="197,257"))}
     assert found == {"gmlp-s": 3 * 256, "deit-s": 6 * 384}
-    windowed = planned(models="metaformer+mixer=window_attention", seq="64,256", params="250k", match="shape")
-    assert [equal_terms_at(form.cost.flops()) for form in closed_forms(windowed)] == [None]
+    pooled = planned(models="metaformer+mixer=mean_pooling", seq="64,256", params="250k", match="shape")
+    assert [equal_terms_at(form.cost.flops()) for form in closed_forms(pooled)] == [None]
 
 
 def test_measured_pairs_cross_where_they_were_planted() -> None:
@@ -96,13 +97,16 @@ def test_every_other_mixer_of_a_block_is_compared_with_attention() -> None:
     }
 
 
-def test_a_staircase_has_no_closed_form() -> None:
-    """A mixer in chunks of 64 tokens pads the last one: its FLOPs are linear from one whole number of chunks to the next, and more between."""
-    attention, space = "metaformer+mixer=attention", "metaformer+mixer=state_space"
-    whole, between = (planned(models=f"{attention},{space}", seq=seq, width="192", depth="1") for seq in ("128,256", "128,225,256"))
-    assert [form.model for form in closed_forms(between)] == [attention]
-    (pair,) = closed_pairs(whole)
-    *_, crossing = pair.flops["blocks"].crossings
-    flops = {p.cell.model.name: p.sizing.cost.flops("blocks").at(225) for p in between.cells if p.cell.model.shape.seq_len == 225}
-    assert crossing.n < 225
-    assert flops[space] > flops[attention]
+@pytest.mark.parametrize("lengths", ["128,256", "65,129,257", "17,225"])
+@pytest.mark.parametrize("mixer", ["state_space", "delta_rule", "linear_attention:causal=true", "window_attention"])
+def test_a_staircase_has_no_closed_form(mixer: str, lengths: str) -> None:
+    """Where the last chunk or block is filled up, FLOPs are linear from one whole number of chunks to the next, and more between."""
+    attention, filled = "metaformer+mixer=attention", f"metaformer+mixer={mixer}"
+    plan = planned(models=f"{attention},{filled}", seq=lengths, width="192", depth="1")
+    assert [form.model for form in closed_forms(plan)] == [attention]
+
+
+def test_of_an_older_plan_two_lengths_tell_a_staircase() -> None:
+    plan = planned(models="metaformer+mixer=state_space", seq="128,225", width="192", depth="1")
+    cells = tuple(dataclasses.replace(p, sizing=dataclasses.replace(p.sizing, is_staircase=False)) for p in plan.cells)
+    assert closed_forms(dataclasses.replace(plan, cells=cells)) == []

@@ -180,6 +180,16 @@ def test_views_allocations_and_questions_move_nothing() -> None:
     assert counts_of_step(step_of(base.clone)).traffic == Traffic(moved_bytes=2 * 24 * FLOAT, num_operators=1)
 
 
+def test_a_fused_optimizer_writes_weights_and_moments_and_reads_gradients() -> None:
+    weight = torch.zeros(1000, requires_grad=True)
+    weight.grad = torch.ones(1000)
+    optimizer = torch.optim.AdamW([weight], fused=True)
+    optimizer.step()
+    moved = counts_of_step(step_of(optimizer.step)).traffic.moved_bytes
+    assert moved is not None
+    assert 7 * 1000 * FLOAT <= moved < 7.1 * 1000 * FLOAT  # and a counter of steps
+
+
 def test_each_storage_counts_once_for_reading_and_once_for_writing() -> None:
     x, y = torch.zeros(10), torch.zeros(10)
     size = 10 * FLOAT

@@ -200,6 +200,28 @@ def test_the_head_is_kept_for_the_same_classes_alone(name: str, made: Made, tmp_
     assert not torch.equal(module.state_dict()["blocks.0.norm.bias"], own["blocks.0.norm.bias"])
 
 
+@pytest.mark.parametrize(
+    ("task", "known"),
+    [
+        ("trec+tokenizer=bpe", ("trec", 4096)),
+        ("masked_token:trec+tokenizer=bpe+vocab_size=512", ("trec", 512)),
+        ("text:a.csv+tokenizer=bpe", ("text:a.csv", 4096)),
+        ("masked_token:text:a.csv+tokenizer=bpe", ("text:a.csv", 4096)),
+        ("trec", None),
+        ("digits", None),
+    ],
+)
+def test_byte_pairs_are_known_by_their_texts_and_number(task: str, known: tuple[str, int] | None) -> None:
+    assert weights._byte_pairs(task) == known
+
+
+def test_weights_of_other_byte_pairs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained_run(tmp_path / "run", IDS, models="gmlp", seq="8")
+    monkeypatch.setattr(weights, "_byte_pairs", lambda task: None if task == IDS else ("other", 512))
+    with pytest.raises(RequestError, match="know other tokens"):
+        train(begun(tmp_path / "run", f"{IDS}+seed=1", seq="8"), tmp_path)
+
+
 @pytest.mark.parametrize(("task", "fresh"), [(f"{IDS}+seed=1", ""), (IDS.replace("copy", "reverse"), HEAD)])
 def test_a_head_of_symbols_is_kept_for_the_same_task(task: str, fresh: str, tmp_path: Path) -> None:
     trained_run(tmp_path / "run", IDS, models="gmlp", seq="8")

@@ -119,6 +119,13 @@ def test_nothing_fits_where_the_weights_alone_are_too_large() -> None:
     assert found(1024, seq="257") == [LargestSizes(largest_batch=0, largest_seq_len=0)]
 
 
+def test_a_length_at_which_a_model_cannot_be_built_is_too_short_for_it() -> None:
+    (enough, none) = (found(limit, models="gmlp+rank=16", seq="17", batch="4")[0].largest_seq_len for limit in (2 * MIB, 64 * 1024))
+    assert enough
+    assert enough >= 17
+    assert none == 0
+
+
 def test_a_task_has_its_own_lengths_and_a_stepwise_model_is_not_predicted() -> None:
     (task,) = found(2 * MIB, task="digits")
     assert task.largest_batch

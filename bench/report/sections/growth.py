@@ -175,7 +175,7 @@ MEASURED_CROSSINGS = (
 )
 CLOSED = (
     "The n at which two models cost the same by their closed forms, for the blocks alone and for the whole model. Each model keeps its shape, "
-    "and mixers in chunks or blocks are here only if every length leaves as many tokens over; then the n holds for such lengths."
+    "and mixers in chunks or blocks, which pad the last one, are left out."
 )
 
 
