@@ -25,6 +25,7 @@ Optional attributes of the module or of `Config`:
     determines the polynomial.
 - `token_weights(tokens)`, a method of the built module: `(batch, seq_len, width)` -> `(heads, seq_len, seq_len)`, how much of token j
     reaches token i. `TOKEN_ORDER`: what it sorts the tokens by, if it does.
+- `NOT_DECAYED`, of any class inside: the names of its parameters of two or more axes that weight decay leaves alone.
 
 `models.metaformer` builds a family from every mixer that keeps the width. The fields of `Config` (strings, integers and booleans) become
 options of the mixer, except `seq_len`, `width`, `heads` and `out_width`, which the block sets.
