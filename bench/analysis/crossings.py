@@ -149,7 +149,7 @@ def closed_forms(plan: Plan) -> list[ClosedForm]:
         key = (form.model, form.family, form.shape, form.budget)
         known = found.setdefault(key, form)
         lengths.setdefault(key, set()).add(shape.seq_len)
-        # plans of before 2026-12-01 do not say so, but two lengths may
+        # older plans do not say so, but two lengths may
         if planned.sizing.is_staircase or known.cost.flops().at(shape.seq_len) != form.cost.flops().at(shape.seq_len):
             staircases.add(key)
     # with one length, the shape counts as kept only if no budget was matched at that length

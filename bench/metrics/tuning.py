@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.metrics import Measurement, Repeat
 from bench.metrics.accuracy import train_job, training_samples, training_values
-from bench.planning.tuning import TRIAL_SEED_OFFSET, score_of
+from bench.planning.tuning import TRIAL_SEED_OFFSET, best_trial
 from bench.spec import Job, Record
 
 REPEAT: Repeat = "trial"
@@ -41,7 +41,7 @@ def summarise(records: Sequence[Record]) -> dict[str, Any]:
     if not records:
         return dict.fromkeys(COLUMNS)
     values = [record.outcome.values for record in records]
-    best = max(values, key=lambda found: (score_of(found), -float(found["learning_rate"]), -float(found["weight_decay"])))
+    best = best_trial(values)
     rates, flops = [float(found["learning_rate"]) for found in values], [found["train_flops"] for found in values]
     return {
         "num_trials": len(records),

@@ -193,13 +193,16 @@ def _best(scores: Mapping[float, Score]) -> float:
 def made_trials(cell: Cell, plan: Plan, records: Iterable[Record]) -> Tuned:
     """Return the trials that records hold of a cell, and the best: of a cell in a merged plan, whose models were searched apart."""
     base = base_recipe(cell, plan)
-    found = [record for record in records if record.metric == TUNING and cell.cell_id in record.cells]
-    tried = [(record.outcome.values.get("learning_rate"), record.outcome.values.get("weight_decay"), _score(record)) for record in found]
-    scored = [(score, -rate, -decay) for rate, decay, score in tried if rate and decay is not None and score != FAILED]
-    trials = tuple(dataclasses.replace(base, learning_rate=-rate, weight_decay=-decay) for _, rate, decay in scored)
-    best = max(scored, default=None)
-    recipe = trials[scored.index(best)] if best else None
-    return Tuned(trials=trials, scores=tuple(score for score, *_ in scored), recipe=recipe)
+    found = [record.outcome for record in records if record.metric == TUNING and cell.cell_id in record.cells]
+    values = [outcome.values for outcome in found if outcome.status == MEASURED]
+    trials = tuple(dataclasses.replace(base, **{name: one[name] for name in STEPS}) for one in values)
+    recipe = trials[values.index(best_trial(values))] if values else None
+    return Tuned(trials=trials, scores=tuple(map(score_of, values)), recipe=recipe)
+
+
+def best_trial(trials: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the values of the best trial; of equals, those of the lowest learning rate, then of the lowest weight decay."""
+    return max(trials, key=lambda found: (score_of(found), *(-float(found[name]) for name in STEPS)))
 
 
 def score_of(values: Mapping[str, Any]) -> Score:

@@ -33,9 +33,9 @@ from bench.training.teacher import TrainedTeacher, distillation_loss
 from models.layers.dropout import set_dropout, set_stochastic_depth
 
 EXPLODED = 10.0
+"""Divergence limit: an epoch's mean loss over the first step's."""
 LEARNED_LOSS = 1.0
 """The least loss by which a training that begins with learned weights is judged: its own first one may be next to nothing."""
-"""Divergence limit: an epoch's mean loss over the first step's."""
 MESSAGE_EVERY_S = 1.0
 
 
