@@ -154,15 +154,15 @@ def _law(model: ModelSpec, target: Target, heads: int | None, width: int | None,
 
 
 def _search_in_reach(law: Law, model: ModelSpec, target: Target, max_width: int, *, at_width: bool) -> _Search:
-    """Return a search, in the finest grain, of every width that can meet the target, and of the next wider one."""
+    """Return a search, in the finest grain, of the widths that can meet the target: up to twice the first that is too large.
+
+    Counts need not rise with the width: a wider model may have fewer heads, or smaller ones.
+    """
     widest = min(FIRST_WIDTHS * law.grain, max_width)
     while True:
         law.up_to(widest)
         search = _Search(model=model, target=target, counts=law.at(model.shape.seq_len), grain=law.ffn_unit, at_width=at_width)
         too_large = np.flatnonzero(search.smallest > target.bounds[1])
-        if len(too_large) and target.measure != "state":
-            return replace(search, counts=search.counts.first(int(too_large[0]) + 1))
-        # a state of the width of a head times that of the model may be smaller in a model of up to twice the width
         if len(too_large) and 2 * search.counts.widths[too_large[0]] <= widest:
             return search
         if search.is_constant or widest >= max_width:

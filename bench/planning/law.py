@@ -36,10 +36,6 @@ class Counts:
     base: Numbers
     slope: Numbers
 
-    def first(self, num_widths: int) -> Counts:
-        """Return the counts of the narrowest widths."""
-        return Counts(**{name: values[:num_widths] for name, values in vars(self).items()})
-
 
 @dataclass(kw_only=True)
 class Law:

@@ -6,6 +6,7 @@ Imports no torch.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from typing import Any
 
 from bench import catalog
@@ -71,6 +72,21 @@ def parse_recipe(text: str) -> tuple[tuple[str, OptionValue], ...]:
         if key not in keys:
             raise catalog.unknown("option of `recipe`:", key, keys, "bench run --help")
     return tuple(read_options("`recipe`", settings, OPTIONS).items())
+
+
+def require_effect(recipe: Recipe, given: Collection[str]) -> None:
+    """Raise RequestError for a key among those `given` that the rest of the recipe leaves without effect."""
+    distils = recipe.teacher != NO_TEACHER
+    needs = {
+        "patience": (recipe.schedule == "plateau", "schedule=plateau"),
+        "warmup": (recipe.schedule != "one-cycle", "another schedule than one-cycle, which has a warm-up of its own"),
+        "magnitude": ("randaugment" in recipe.augment, "augment=randaugment"),
+        "dropout_at": (recipe.dropout > 0, "dropout=0.1"),
+        **dict.fromkeys(("distillation", "distillation_weight", "teacher_epochs"), (distils, "teacher=convolution")),
+    }
+    for key, (is_met, need) in needs.items():
+        if key in given and not is_met:
+            raise RequestError(f"{key} of `recipe` has no effect without {need}", f"leave {key} out of `recipe`")
 
 
 def check_fits(recipe: Recipe, task: str) -> None:

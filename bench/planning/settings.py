@@ -8,6 +8,7 @@ from typing import Any
 
 from bench.measure import environment
 from bench.measure.weights import require_start, start_digest
+from bench.planning.recipe import require_effect
 from bench.planning.request import CUDA_SEQ, DEFAULT_ROUNDS, QUICK_ROUNDS, Request
 from bench.spec import Recipe, RequestError, Settings
 from bench.tasks import DATA_VARIABLE, DOWNLOAD_VARIABLE
@@ -55,9 +56,10 @@ def settings_of(request: Request, device: str) -> Settings:
 def recipe_of(request: Request) -> Recipe:
     """Return the recipe, with the epochs of `epochs` and the digest of the weights to begin with.
 
-    Raises RequestError if these are missing or have another digest than the request says.
+    Raises RequestError if these are missing or have another digest than the request says, and for a key without effect.
     """
     recipe = Recipe(**dict[str, Any](request.recipe))
+    require_effect(recipe, dict(request.recipe))
     if recipe.init:
         recipe = dataclasses.replace(recipe, init_sha256=recipe.init_sha256 or start_digest(recipe.init))
         require_start(recipe)

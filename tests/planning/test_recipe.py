@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.planning.recipe import check_device, check_fits, check_recipe, parse_recipe
+from bench.planning.recipe import check_device, check_fits, check_recipe, parse_recipe, require_effect
 from bench.serialize import canonical_json, from_json, to_json
 from bench.spec import AUGMENTATIONS, Recipe, RequestError, recipe_changes
 from models.layers.dropout import DEFAULT_PLACES
@@ -94,6 +94,26 @@ def test_what_is_wrong_is_refused_by_name_with_a_hint() -> None:
             recipe_of(text)
         assert problem in f"{refused.value} {refused.value.hint}", text
         assert refused.value.hint
+
+
+WITHOUT_EFFECT = {
+    "patience=3": "schedule=plateau",
+    "magnitude=5": "augment=randaugment",
+    "dropout_at=head": "dropout=0.1",
+    "distillation=hard": "teacher=convolution",
+    "distillation_weight=0.2": "teacher=convolution",
+    "teacher_epochs=3": "teacher=convolution",
+    "warmup=0.2": "schedule=cosine",
+}
+
+
+def test_a_key_that_would_have_no_effect_is_refused_with_what_it_needs() -> None:
+    for text, need in WITHOUT_EFFECT.items():
+        key, without = text.partition("=")[0], "schedule=one-cycle," if text.startswith("warmup") else ""
+        with pytest.raises(RequestError, match=rf"{key} of --recipe has no effect without"):
+            require_effect(recipe_of(without + text), {key})
+        require_effect(recipe_of(f"{need},{text}"), {key, need.partition("=")[0]})
+        require_effect(recipe_of(without + text), ())  # as a default it may stand
 
 
 def test_zeros_may_be_written_in_any_way_and_augmentations_in_any_order() -> None:
