@@ -1,12 +1,9 @@
-"""Track live tensor bytes by purpose, and bytes moved, of one step.
+"""Track live tensor bytes by purpose, of one step.
 
 The tracker watches every operation that reaches torch's dispatcher, in forward, backward and optimizer, on real or fake tensors
 of any device. A storage counts once, however many views share it, from the operation that returns it until it is freed; tracking
 keeps nothing alive. Two things are invisible: memory that a kernel allocates and frees within one operation (workspaces, repacked
 operands), and an allocator's rounding. The resident set size or the allocator's own peak includes both.
-
-The traffic of a step is the bytes that its operators read and write if no cache keeps anything within or between operators. It is
-an upper bound on the bytes that the memory moves.
 """
 
 from __future__ import annotations
@@ -34,11 +31,6 @@ OPTIMIZER = "optimizer"
 ACTIVATION = "activation"
 CATEGORIES = (WEIGHT, GRADIENT, OPTIMIZER, ACTIVATION)
 
-ALLOCATES = ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")
-"""Operators that return memory without writing to it."""
-OVERWRITES = ("copy_", "fill_", "zero_")
-"""Operators that change their first argument without reading it."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class LiveBytes:
@@ -55,26 +47,13 @@ class LiveBytes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Traffic:
-    """Memory traffic and operators of one step.
-
-    `moved_bytes`: sum over operators of the bytes of each distinct storage read and of each written.
-    `num_operators`: operators that compute; views, allocations and queries do not count.
-    """
-
-    moved_bytes: int = 0
-    num_operators: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
 class StepCounts:
-    """Peak memory and traffic of a steady step.
+    """Peak memory of a steady step.
 
     `building`: peak of live bytes before the first step, when half-precision weights are still in fp32; 0 unless predicted.
     """
 
     live: LiveBytes
-    traffic: Traffic
     building: int = 0
 
     @property
@@ -159,65 +138,18 @@ class Ledger:
 
 
 class Watch(TorchDispatchMode):
-    """Reports each operation's results to the ledger, and counts its traffic."""
+    """Reports each operation's results to the ledger."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__()
         self.ledger = ledger
-        self.traffic = Traffic()
 
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         out = func(*args, **(kwargs or {}))
         self.ledger.see(_tensors(out))
-        moved = _moved_bytes(func, args, kwargs or {}, out)
-        if moved is not None:
-            self.traffic = Traffic(moved_bytes=self.traffic.moved_bytes + moved, num_operators=self.traffic.num_operators + 1)
         return out
-
-
-def _moved_bytes(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> int | None:
-    """Return the bytes that one operator reads and writes.
-
-    None for operators that compute nothing: they return views or unwritten memory, or answer a query.
-    """
-    name = func.overloadpacket.__name__
-    read = _tensors((args, kwargs))
-    changed = _changed(func, args, kwargs)
-    known = {tensor.untyped_storage()._cdata for tensor in read}
-    written = [*changed, *(tensor for tensor in _tensors(out) if tensor.untyped_storage()._cdata not in known)]
-    if not written or name in ALLOCATES or torch.Tag.inplace_view in func.tags:
-        return None
-    if name in OVERWRITES:
-        read = _tensors((args[1:], kwargs))
-    return _storage_bytes(read) + _storage_bytes(written)
-
-
-def _changed(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tensor]:
-    """Return the arguments that the operator's schema declares as written, but for gradients that a fused optimizer scales only on request."""
-    schema = func._schema
-    given = {argument.name: value for argument, value in zip(schema.arguments, args, strict=False)} | dict(kwargs)
-    names = {argument.name for argument in schema.arguments}
-    unscaled = {"grads"} if "grad_scale" in names and given.get("grad_scale") is None else set()
-    return _tensors(
-        [given.get(a.name) for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write and a.name not in unscaled]
-    )
-
-
-def _storage_bytes(tensors: Iterable[Tensor]) -> int:
-    """Return the bytes that these tensors cover.
-
-    Each view counts once, and a storage never more than its size.
-    """
-    views: dict[int, dict[Any, int]] = {}
-    whole: dict[int, int] = {}
-    for tensor in tensors:
-        storage = tensor.untyped_storage()
-        whole[storage._cdata] = storage.nbytes()
-        place = (tensor.storage_offset(), tensor.shape, tensor.stride())
-        views.setdefault(storage._cdata, {})[place] = tensor.numel() * tensor.element_size()
-    return sum(min(whole[key], sum(found.values())) for key, found in views.items())
 
 
 def _tensors(values: Any) -> list[Tensor]:
@@ -226,7 +158,7 @@ def _tensors(values: Any) -> list[Tensor]:
 
 @contextmanager
 def watch(step: Step) -> Iterator[Watch]:
-    """Track a step's memory and traffic within the block.
+    """Track a step's memory within the block.
 
     The ledger starts with the storages that are already live: weights, gradients, optimizer state and the batch. A gradient counts as
     an activation until it is accumulated into its parameter.
@@ -248,14 +180,14 @@ def watch(step: Step) -> Iterator[Watch]:
 
 
 def counts_of_step(step: Step) -> StepCounts:
-    """Return the peaks and the traffic of one steady step.
+    """Return the peaks of one steady step.
 
     A first step is not counted: it creates the optimizer's state.
     """
     step.call()
     with watch(step) as watching:
         step.call()
-        return StepCounts(live=watching.ledger.peak, traffic=watching.traffic)
+        return StepCounts(live=watching.ledger.peak)
 
 
 def predicted_counts(cell: Cell) -> StepCounts:

@@ -1,4 +1,4 @@
-"""Peak memory of one steady step, its parts, and its memory traffic.
+"""Peak memory of one steady step, and its parts.
 
     peak_memory_bytes   most bytes live at once during the step. CPU: live tensor storages. CUDA: bytes that the caching allocator counts as
                         allocated, including rounding, kernel workspaces and cuBLAS's buffer
@@ -11,23 +11,19 @@
                         memory that the parts above miss (kernel workspaces, repacked operands, allocator slack) and everything that the first step
                         loaded (libraries, the compiler): tens to hundreds of MB. None on CUDA
     memory_source       `live_storages` (CPU), `cuda_allocator`, `cuda_reserved` (replayed graphs), `rss` (compiled on CPU), or `predicted`
-    moved_bytes         bytes that all operators of the step read and write if nothing stays in a cache. Each operator counts each distinct storage
-                        that it reads, and each that it writes, once, at most at the size of the views it receives. Traffic inside a kernel does not
-                        count; an embedding table counts in full, however few rows are read
-    num_operators       operators of the step that compute, without views and allocations. Each is at least one launch
 
 The parts peak at different moments and need not add up to the peak. In `train`, the step starts by dropping the previous step's gradients. On CUDA,
 the parts are measured from live storages too.
 
 A compiled step hides its tensors from the dispatcher. On CPU its peak and activations are None. On CUDA its activations are the peak minus weights
-and optimizer state, so they include gradients created inside the compiled backward. Its traffic and number of operators are None on both.
+and optimizer state, so they include gradients created inside the compiled backward.
 
 A step that replays CUDA graphs (`--engine graph`, two modes of compile) allocates nothing: its memory was reserved when the graphs were recorded. Its
 peak is the allocator's reserved memory for graphs and weights after all free memory was returned, in segments of 2 to 20 MiB.
 
 A step that would not fit, or runs out of memory, is predicted: the same step on fake tensors, counted the same way. On CPU this equals the count of a
 real step exactly (within 1 % when training under bf16-autocast, where fake LayerNorm keeps its statistics in another precision). A compiled step is
-predicted like its eager twin, but without traffic and number of operators.
+predicted like its eager twin.
 """
 
 from __future__ import annotations
@@ -45,7 +41,7 @@ from bench.metrics import Measurement, Repeat, last_values
 from bench.spec import PREDICTED, Cell, Job, Record
 
 if TYPE_CHECKING:
-    from bench.measure.memory_tracker import LiveBytes, StepCounts, Traffic
+    from bench.measure.memory_tracker import LiveBytes, StepCounts
     from bench.measure.step import Step
 
 REPEAT: Repeat = "once"
@@ -58,8 +54,6 @@ COLUMNS = (
     "activation_bytes",
     "rss_bytes",
     "memory_source",
-    "moved_bytes",
-    "num_operators",
 )
 NOT_NUMBERS = ("memory_source",)
 LIVE_STORAGES = "live_storages"
@@ -100,13 +94,13 @@ def measure(job: Job) -> Measurement:
         if available is not None and rough_bound_bytes(cell) > SMALL_SHARE * available:
             predicted = predict(cell)
             if predicted.needed_bytes > USABLE_SHARE * available:
-                return Measurement(values=_predicted_row(cell, predicted))
+                return Measurement(values=_row(predicted.live, PREDICTED))
         try:
             return Measurement(values=_measured(cell, job.settings.seed))
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
-        return Measurement(values=_predicted_row(cell, predict(cell)))
+        return Measurement(values=_row(predict(cell).live, PREDICTED))
 
 
 def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
@@ -115,7 +109,7 @@ def summarise(records: Sequence[Record]) -> Mapping[str, Any]:
 
 
 def predict(cell: Cell) -> StepCounts:
-    """Predict peaks and traffic of a steady step on fake tensors.
+    """Predict peaks of a steady step on fake tensors.
 
     Nothing is computed or allocated. Takes about a second, mostly imports.
     """
@@ -170,8 +164,7 @@ def _measured(cell: Cell, seed: int) -> dict[str, Any]:
     rss = None if rss_before is None or rss_peak is None else max(0, rss_peak - rss_before)
     if compiled:
         return _row(resident_bytes(step), RSS, rss_bytes=rss, peak_memory_bytes=None, activation_bytes=None)
-    counts = counts_of_step(step)
-    return _row(counts.live, LIVE_STORAGES, counts.traffic, rss_bytes=rss)
+    return _row(counts_of_step(step).live, LIVE_STORAGES, rss_bytes=rss)
 
 
 def _measured_on_cuda(step: Step, *, compiled: bool) -> dict[str, Any]:
@@ -193,8 +186,7 @@ def _measured_on_cuda(step: Step, *, compiled: bool) -> dict[str, Any]:
         torch.cuda.synchronize()
         source, peak = CUDA_ALLOCATOR, torch.cuda.max_memory_allocated()
         if not compiled:
-            counts = counts_of_step(step)
-            return _row(counts.live, source, counts.traffic, peak_memory_bytes=peak)
+            return _row(counts_of_step(step).live, source, peak_memory_bytes=peak)
     resident = resident_bytes(step)
     return _row(resident, source, peak_memory_bytes=peak, activation_bytes=peak - resident.weight - resident.optimizer)
 
@@ -212,12 +204,8 @@ def _reserved_by_graphs(step: Step) -> int:
     return torch.cuda.memory_reserved()
 
 
-def _predicted_row(cell: Cell, counts: StepCounts) -> dict[str, Any]:
-    return _row(counts.live, PREDICTED, None if hides_operators(cell.workload.engine) else counts.traffic)
-
-
-def _row(live: LiveBytes, source: str, traffic: Traffic | None = None, **others: int | None) -> dict[str, Any]:
-    """Return all columns: parts and traffic, overridden by `others`."""
+def _row(live: LiveBytes, source: str, **others: int | None) -> dict[str, Any]:
+    """Return all columns: the parts, overridden by `others`."""
     split = {
         "peak_memory_bytes": live.total,
         "weight_bytes": live.weight,
@@ -226,8 +214,6 @@ def _row(live: LiveBytes, source: str, traffic: Traffic | None = None, **others:
         "activation_bytes": live.activation,
         "rss_bytes": None,
         "memory_source": source,
-        "moved_bytes": traffic.moved_bytes if traffic else None,
-        "num_operators": traffic.num_operators if traffic else None,
     }
     return {**split, **others}
 
