@@ -95,7 +95,7 @@ _FLAT = "that interval lies below 1"
 CLAIMS = (
     Claim(
         name="attention_flops_quadratic",
-        question="Are attention's FLOPs quadratic in n?",
+        statement="Attention's FLOPs are quadratic in n",
         supported_by=_HAS,
         refuted_by=_LACKS,
         metric="flops",
@@ -105,7 +105,7 @@ CLAIMS = (
     ),
     Claim(
         name="gmlp_flops_quadratic",
-        question="Are gMLP's FLOPs quadratic in n too?",
+        statement="gMLP's FLOPs are quadratic in n too",
         supported_by=_HAS,
         refuted_by=_LACKS,
         metric="flops",
@@ -115,7 +115,7 @@ CLAIMS = (
     ),
     Claim(
         name="gmlp_weights_quadratic",
-        question="Are gMLP's weights quadratic in n?",
+        statement="gMLP's weights are quadratic in n",
         supported_by=_HAS,
         refuted_by=_LACKS,
         metric="params",
@@ -125,7 +125,7 @@ CLAIMS = (
     ),
     Claim(
         name="explicit_attention_memory_quadratic",
-        question="Is explicit attention's activation memory per sample quadratic in n?",
+        statement="Explicit attention's activation memory per sample is quadratic in n",
         supported_by=_STORES,
         refuted_by=_STORES_NONE,
         metric="memory",
@@ -135,7 +135,7 @@ CLAIMS = (
     ),
     Claim(
         name="fused_attention_memory_linear",
-        question="Does fused attention's activation memory per sample stay linear in n?",
+        statement="Fused attention's activation memory per sample stays linear in n",
         supported_by=_STORES_NONE,
         refuted_by=_STORES,
         metric="memory",
@@ -145,7 +145,7 @@ CLAIMS = (
     ),
     Claim(
         name="gmlp_activations_linear",
-        question="Are gMLP's activations per sample linear in n?",
+        statement="gMLP's activations per sample are linear in n",
         supported_by=_STORES_NONE,
         refuted_by=_STORES,
         metric="memory",
@@ -155,7 +155,7 @@ CLAIMS = (
     ),
     Claim(
         name="attention_time_steep",
-        question="Does attention's time grow faster than n at the longest lengths?",
+        statement="Attention's time grows faster than n at the longest lengths",
         supported_by=_STEEP,
         refuted_by=_FLAT,
         metric="latency",
@@ -165,7 +165,7 @@ CLAIMS = (
     ),
     Claim(
         name="gmlp_time_steep",
-        question="Does gMLP's time grow faster than n at the longest lengths?",
+        statement="gMLP's time grows faster than n at the longest lengths",
         supported_by=_STEEP,
         refuted_by=_FLAT,
         metric="latency",
@@ -175,7 +175,7 @@ CLAIMS = (
     ),
     Claim(
         name="gmlp_faster_than_vit",
-        question="Is gMLP faster than ViT at matched size, at every length?",
+        statement="gMLP is faster than ViT at matched size, at every length",
         supported_by="at every length, of two or more, the interval of gMLP's time over ViT's lies below 1",
         refuted_by="at some length, that interval lies above 1",
         metric="latency",
@@ -184,7 +184,7 @@ CLAIMS = (
     ),
     Claim(
         name="gmlp_matches_vit_accuracy",
-        question="Does gMLP match ViT's accuracy at matched size?",
+        statement="gMLP matches ViT's accuracy at matched size",
         supported_by=f"gMLP's accuracy minus ViT's has an interval above -{MARGIN:g}: gMLP loses at most {MARGIN:.0%} of the test items",
         refuted_by=f"that interval is below -{MARGIN:g}: gMLP loses more than {MARGIN:.0%}",
         metric="accuracy",

@@ -26,12 +26,12 @@ def claim_of(prediction: Prediction) -> Claim:
     measure = MEASURES[prediction.measure]
     if prediction.is_about_solving:
         text = "solves the task in most seeds" if prediction.expected == SOLVES else "does not solve the task in most seeds"
-        return Claim(question=text, metric=measure.name, because=prediction.because)
+        return Claim(statement=text, metric=measure.name, because=prediction.because)
     by = f"{100 * prediction.by:g} %" if measure.is_ratio else f"{prediction.by:g}"
     more = f" within {by}" if prediction.expected == EQUAL else (f" by more than {by}" if prediction.by else "")
     where = f" at n = {prediction.seq_len}" if prediction.seq_len is not None else ""
     text = f"{measure.title} {prediction.expected}{more}{where}"
-    return Claim(question=text, metric=measure.name, because=prediction.because)
+    return Claim(statement=text, metric=measure.name, because=prediction.because)
 
 
 def _unanswered(prediction: Prediction, reason: str) -> Verdict:
@@ -86,10 +86,14 @@ def judge_prediction(prediction: Prediction, contrasts: Sequence[Contrast], effe
     if not reasons and len(set(answers)) > 1:
         by_answer = {answer: [effect for at, effect in zip(answers, found, strict=True) if at == answer] for answer in answers}
         reasons = [f"{answer} at {' and '.join(place_text(e.contrast.place) for e in members)}" for answer, members in by_answer.items()]
+    told = "" if prediction.seq_len is None else place_text({"seq_len": prediction.seq_len})  # the claim names it
+    names = (place_text(e.contrast.place) for e in found)
     return dataclasses.replace(
         _unanswered(prediction, "; ".join(dict.fromkeys(reasons))),
         answer=answer_to_all(answers, complete=not lost),
-        estimates=tuple(Estimate(name=place_text(e.contrast.place), value=e.estimate, unit=measure.unit) for e in found),
+        estimates=tuple(
+            Estimate(name="" if name == told else name, value=e.estimate, unit=measure.unit) for name, e in zip(names, found, strict=True)
+        ),
         cells=tuple(dict.fromkeys(itertools.chain.from_iterable(effect.contrast.cells for effect in found))),
     )
 

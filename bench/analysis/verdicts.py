@@ -20,7 +20,7 @@ SUPPORTED, REFUTED, UNDECIDED = ANSWERS = ("supported", "refuted", "undecided")
 class Claim:
     """A statement, fixed before measuring, that a run supports or refutes.
 
-    `question`: the claim in words.
+    `statement`: the claim in words.
     `metric`: the quantity that the claim is about.
     `because`: why a plan predicts it; empty for a claim about quadratic cost.
 
@@ -32,7 +32,7 @@ class Claim:
     `subject`: the series to judge (`bench.analysis.frame.is_subject`).
     """
 
-    question: str
+    statement: str
     metric: str
     because: str = ""
     name: str = ""

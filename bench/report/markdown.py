@@ -85,8 +85,7 @@ def _figure(block: FigureBlock) -> str:
 
 
 def _claim(item: Claimed) -> str:
-    mark = ":" if item.figure and not item.text.endswith("?") else ""
-    return f"{item.text}{mark} {item.figure}".strip()
+    return f"{item.text}: {item.figure}" if item.figure else item.text
 
 
 def _strip(strip: Strip) -> str:

@@ -108,7 +108,6 @@ def brief(document: Document) -> Document:
     visible = [section for section in document.sections if not section.folded]
     claims = [section for section in document.sections if section.title == "Claims"]
     figures = [block for section in visible for block in section.blocks if isinstance(block, FigureBlock)][:MAX_FIGURES]
-    rest = ", ".join(section.title for section in document.sections if section.folded and section not in claims)
     sections = [
         Section(
             title=section.title, blocks=tuple(block for block in section.blocks if not isinstance(block, FigureBlock) or block in figures)
@@ -117,8 +116,7 @@ def brief(document: Document) -> Document:
         if not any(isinstance(block, ExplorerBlock) for block in section.blocks)
     ]
     sections += [Section(title=section.title, blocks=blocks) for section in claims if (blocks := _first_claims(section.blocks))]
-    whole = f"an explorer, every row to sort and filter, and {rest}"
-    pointer = f"This page is the short form. bench report RUN builds the whole report, report.html: {whole}."
+    pointer = "This page is the short form. bench report RUN builds report.html: all figures, every row to sort and filter, and the method."
     return Document(
         title=document.title,
         subtitle=document.subtitle,

@@ -97,8 +97,8 @@ def verdicts_json(folder: Path) -> dict[str, Any]:
 def test_the_question_and_its_answer_come_first(text: str) -> None:
     assert text.splitlines()[0] == r"# Which one \| is best?"
     shown, timed, _ = (line.removeprefix("- ") for line in section(text, "Answer").strip().splitlines())
-    assert re.fullmatch(r"\d of \d effects on accuracy are significant, the largest of vit \(\+\d+\.\d points\)\.", shown)
-    assert re.fullmatch(r"\d of \d effects on latency are significant, the largest of (vit|transformer) \(\S+\)\.", timed)
+    assert re.fullmatch(r"\d of \d effects on accuracy are significant; the largest is vit \(\+\d+\.\d points\)\.", shown)
+    assert re.fullmatch(r"\d of \d effects on latency are significant; the largest is (vit|transformer) \(\S+\)\.", timed)
     assert "Source: a paper." in section(text, "The question in full")
 
 

@@ -123,7 +123,7 @@ def test_sections_in_the_order_of_reading(report: Path, study: Study) -> None:
 def test_markdown_has_the_visible_part_the_claims_and_where_the_rest_is(report: Path) -> None:
     text = (report / "report.md").read_text()
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == [*VISIBLE[:-1], "Claims", "The rest"]
-    assert all(title in text.rpartition("## The rest")[2] for title in FOLDED[1:])
+    assert "bench report RUN builds report.html" in text.rpartition("## The rest")[2]
 
 
 def test_the_text_says_what_the_data_hold(study: Study) -> None:
@@ -234,7 +234,7 @@ def test_a_claim_about_what_was_not_measured_is_not_made(make_data: MakeData) ->
         document = build_document(make_data(metrics=("params",)))
     (claims,) = [section for section in document.sections if section.title == "Claims"]
     texts = [item.text for block in claims.blocks if isinstance(block, Claims) for item in block.items]
-    assert any("gMLP's FLOPs quadratic" in text for text in texts)
+    assert any("gMLP's FLOPs are quadratic" in text for text in texts)
     assert not any(word in text for text in texts for word in ("time", "memory", "activations", "faster", "accuracy"))
 
 

@@ -68,11 +68,11 @@ def test_missing_seeds_and_variants_decide_nothing(make_data: MakeData) -> None:
 @pytest.mark.parametrize(
     ("solved", "text"),
     [
-        ({"delta rule, 16": 10, "delta rule, 4": 10}, "with 4.00 KiB"),
-        ({"delta rule, 16": 10, "delta rule, 4": 8}, "from 16.0 KiB"),
-        ({"delta rule, 16": 8, "delta rule, 4": 0}, "open (8 of 10)"),
-        ({"delta rule, 16": 0, "delta rule, 4": 7}, "open (7 of 10)"),
-        ({"delta rule, 16": 0, "delta rule, 4": 0}, "not with 16.0 KiB"),
+        ({"delta rule, 16": 10, "delta rule, 4": 10}, "solves it with 4.00 KiB"),
+        ({"delta rule, 16": 10, "delta rule, 4": 8}, "solves it from 16.0 KiB"),
+        ({"delta rule, 16": 8, "delta rule, 4": 0}, "is open (8 of 10 seeds)"),
+        ({"delta rule, 16": 0, "delta rule, 4": 7}, "is open (7 of 10 seeds)"),
+        ({"delta rule, 16": 0, "delta rule, 4": 0}, "does not with 16.0 KiB"),
     ],
 )
 def test_the_least_state_is_the_smallest_with_which_most_seeds_solve_the_task(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 
 from bench.analysis.claims import judge
-from bench.analysis.verdicts import QUICK, Verdict
-from bench.intervals import Interval
+from bench.analysis.verdicts import QUICK, Estimate, Verdict
+from bench.intervals import Interval, exactly
 from bench.report.sections.verdicts import claim_lines, interval_json, interval_text, verdicts_json
 from tests.analysis.made_runs import Made, evidence, linear, quadratic
 from tests.report.conftest import MakeData
@@ -36,15 +37,24 @@ def test_every_verdict_has_a_line_that_leads_to_its_cells() -> None:
     verdicts = judged()
     lines = claim_lines(verdicts)
     assert sorted(cell for line in lines for cell in line.cells) == sorted(cell for verdict in verdicts for cell in verdict.cells)
-    question = "Does attention's time grow faster than n at the longest lengths?"
-    found = [line for line in lines if line.text.startswith(question)]
-    assert [(line.answer, line.text.removeprefix(f"{question} ")) for line in found] == [
-        ("supported", "explicit ViT"),
-        ("supported", "flash ViT"),
-    ]
+    (line,) = (line for line in lines if line.text == "Attention's time grows faster than n at the longest lengths")
+    assert line.answer == "supported"
+    assert re.fullmatch(r"local exponent between n = 2049 and 4097: explicit ViT 1\.\d+ \[.*\], flash ViT 1\.\d+ \[.*\]", line.figure)
     lengths = (17, 33, 65, 129, 257, 513, 1025, 2049, 4097)
-    assert [line.cells for line in found] == [tuple(f"cell-{series}-{n}" for n in lengths) for series in (1, 2)]
-    assert all("Where: inference" in line.more for line in found)
+    assert line.cells == tuple(f"cell-{series}-{n}" for series in (1, 2) for n in lengths)
+    assert "Where: inference" in line.more
+
+
+def test_models_with_one_answer_to_a_claim_share_a_line_by_what_was_measured() -> None:
+    claim = judged()[0].claim
+
+    def verdict(model: str, n: int, share: float) -> Verdict:
+        estimate = Estimate(name=f"share of n^2 at n = {n}", value=exactly(share), unit="share")
+        return Verdict(claim=claim, about=model, answer="supported", reason="", estimates=(estimate,), cells=(model,))
+
+    (line,) = claim_lines([verdict("vit", 257, 0.29), verdict("transformer", 257, 0.3), verdict("deit-s", 1025, 0.305)])
+    assert line.figure == "share of n² at n = 257: ViT 29.0 %, Transformer 30.0 %; share of n² at n = 1025: DeiT-S 30.5 %"
+    assert line.cells == ("vit", "transformer", "deit-s")
 
 
 def test_verdicts_without_figures_share_a_line_and_keep_their_reasons() -> None:
@@ -54,7 +64,8 @@ def test_verdicts_without_figures_share_a_line_and_keep_their_reasons() -> None:
         Verdict(claim=claim, about=f"model{i}", answer="undecided", reason=reason, cells=(f"c{i}",)) for i, reason in enumerate(reasons)
     ]
     (same,) = claim_lines(open_[:2])
-    assert (same.text, same.more, same.cells) == (f"{claim.question} model0 and model1", "2 lengths", ("c0", "c1"))
+    assert (same.text, same.figure) == (claim.statement, "model0 and model1")
+    assert (same.more, same.cells) == ("2 lengths", ("c0", "c1"))
     (other,) = claim_lines(open_)
     assert other.more == "model0: 2 lengths. model1: 2 lengths. model2: No fit"
 

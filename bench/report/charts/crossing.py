@@ -71,7 +71,7 @@ def crossing_title(pairs: Sequence[ClosedCrossing]) -> str:
     if crossing and always_dearer:
         every = ", ".join(map(_size, always_dearer))
         ends = join_names([f"{equal_at(pair)[-1]:.0f} ({_size(pair)})" for pair in crossing])
-        return f"gMLP needs more FLOPs than {other} at every n ({every}), from {ends}"
+        return f"gMLP needs more FLOPs than {other} at every n ({every}) or beyond {ends}"
     if crossing and min(at_the_end) > 1:
         answer = f"gMLP needs fewer FLOPs than {other} up to {join_names([f'{equal_at(pair)[-1]:.0f}' for pair in crossing])} tokens"
     elif not crossing and (min(at_the_end) > 1 or max(at_the_end) < 1):

@@ -78,7 +78,7 @@ def fill_growth_panel(axis: Axes, lines: Sequence[Line], quantity: Quantity) -> 
     quantity.set_axis(axis, [value for line in lines for value in line.y])
     start = min(line.x[0] for line in lines)
     lowest = min(line.y[0] for line in lines if line.x[0] == start)
-    draw_guide(axis, lambda n: lowest * (n / start), LINEAR, below=True, place=0.7)
+    draw_guide(axis, lambda n: lowest * (n / start), LINEAR, place=0.45)
     draw_guide(axis, lambda n: lowest * (n / start) ** 2, QUADRATIC, place=0.8)
     draw_series(axis, lines)
 

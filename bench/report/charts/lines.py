@@ -162,10 +162,10 @@ def _height(group: Sequence[int], heights: Sequence[float]) -> float:
     return sum(heights[i] for i in group)
 
 
-def draw_guide(axis: Axes, value: Callable[[float], float], text: str, *, below: bool = False, place: float = 1.0) -> None:
+def draw_guide(axis: Axes, value: Callable[[float], float], text: str, *, place: float = 1.0) -> None:
     """Draw a dotted guide across the axis, and name it.
 
-    `value` gives its height at an x. `below`: write the name under the guide, to the right. `place`: of the name, along the visible part.
+    `value` gives its height at an x. `place`: of the name, along the visible part.
     Call after the limits are set.
     """
     low, high = axis.get_xlim()
@@ -182,10 +182,10 @@ def draw_guide(axis: Axes, value: Callable[[float], float], text: str, *, below:
     axis.annotate(
         text,
         (x[end], y[end]),
-        (5, -2) if below else (-4, 2),
+        (-4, 2),
         textcoords="offset points",
-        ha="left" if below else "right",
-        va="top" if below else "bottom",
+        ha="right",
+        va="bottom",
         fontsize=LABEL_POINTS - 1,
         color=INK,
         alpha=0.8,

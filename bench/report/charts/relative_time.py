@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import operator
 from collections.abc import Collection, Mapping, Sequence
@@ -37,12 +38,12 @@ def draw_relative_time(study: Study) -> FigureBlock | None:
     values = [value for lines in shown for line in lines for value in (*line.y, *line.low, *line.high)]
     bounds = [value for value in values if math.isfinite(value)]  # one scale for both panels
     for times, lines, axis in zip(found, shown, axes, strict=True):
-        fill_relative_panel(axis, lines, bounds)
+        fill_relative_panel(axis, lines, bounds, reference_name(found))
         axis.set_title(_place(times.scope.keys))
     return FigureBlock(
         name="relative-time",
         title=relative_title(found, study.caveat, paying),
-        caption=f"Time over {_reference(found)}'s ({_work(found[0].scope.keys)}). {_how(found)}; above 1 is slower.",
+        caption=f"Time over {reference_name(found)}'s ({_work(found[0].scope.keys)}). {_how(found)}; above 1 is slower.",
         figure=figure,
         missing=_left_out([line.label for times in found for line in times.lines if line not in _shown(times, paying)]),
     )
@@ -67,11 +68,11 @@ def _how(found: Sequence[RelativeTimes]) -> str:
     return f"Bands: 95 %, together for the models of one length{others}{too_few}"
 
 
-def fill_relative_panel(axis: Axes, lines: Sequence[Line], bounds: Sequence[float]) -> None:
-    """Draw ratios of times; `bounds` lie within the y axis."""
+def fill_relative_panel(axis: Axes, lines: Sequence[Line], bounds: Sequence[float], reference: str) -> None:
+    """Draw ratios of times to those of `reference`; `bounds` lie within the y axis."""
     length_axis(axis, [n for line in lines for n in line.x])
     ratio_axis(axis, bounds)
-    axis.set_ylabel("time relative to attention")
+    axis.set_ylabel(f"time over {reference}'s")
     draw_series(axis, lines)
     label_ends(axis, lines)
 
@@ -83,7 +84,8 @@ def relative_lines(times: RelativeTimes, styles: Mapping[str, SeriesStyle], aske
     """
     equal = [line.label for line in times.lines if line.is_equal]
     ones = [1.0] * len(times.lengths)
-    own = Line(label=_joined([times.reference, *equal]), style=styles[times.reference], x=times.lengths, y=ones, low=ones, high=ones)
+    plain = dataclasses.replace(styles[times.reference], marker="")
+    own = Line(label=_joined([times.reference, *equal]), style=plain, x=times.lengths, y=ones, low=ones, high=ones)
     others = [line for line in _shown(times, asked) if line.label not in equal]
     return [own, *(_relative_line(line, styles[line.label]) for line in others)]
 
@@ -105,7 +107,7 @@ def relative_title(found: Sequence[RelativeTimes], caveat: str, paying: Mapping[
 
     `paying`: by label, the length from which on a model is faster than attention.
     """
-    reference = _reference(found)
+    reference = reference_name(found)
     if caveat or not any(point.is_paired for times in found for line in times.lines for point in line.points):
         return f"Time relative to {reference} (differences are not decided)"
     ends: dict[str, tuple[str, RelativePoint]] = {}
@@ -157,7 +159,7 @@ def _lowest_title(times: RelativeTimes, reference: str) -> str:
     return f"At n = {longest} {display_name(label)} takes {times_text(ratio)} {reference}'s time"
 
 
-def _reference(found: Sequence[RelativeTimes]) -> str:
+def reference_name(found: Sequence[RelativeTimes]) -> str:
     """Name the attention at 1, without its size: others beside it may be faster."""
     return join_names(list(dict.fromkeys(display_name(times.reference).partition("-")[0] for times in found)), "or")
 

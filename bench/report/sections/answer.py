@@ -293,13 +293,14 @@ def _predictions(study: Study) -> Iterator[str]:
     yield f"Of {numbers.counted(len(study.prediction_verdicts), 'prediction')} {_counts(study.prediction_verdicts)}."
     if undecided := [verdict for verdict in study.prediction_verdicts if verdict.answer == UNDECIDED]:
         (reason, num), *_ = Counter(_reason(verdict) for verdict in undecided).most_common()
-        yield f"{'Open' if num == len(undecided) else f'Open, {num} of {len(undecided)}'}: {reason}."
+        which = f"{undecided[0].about}, {undecided[0].claim.statement}: " if len(undecided) == 1 else ""
+        yield f"{'Open' if num == len(undecided) else f'Open, {num} of {len(undecided)}'}: {which}{reason}."
 
 
 def _reason(verdict: Verdict) -> str:
     if verdict.reason:
         return verdict.reason.partition("; ")[0].partition(". ")[0].removesuffix(".")
-    return f"intervals reach across the predicted bound, and more {'rounds' if verdict.claim.timed else 'seeds'} would narrow them"
+    return f"the interval reaches across the predicted bound; more {'rounds' if verdict.claim.timed else 'seeds'} would narrow it"
 
 
 def _failures(study: Study) -> Iterator[str]:

@@ -55,7 +55,7 @@ def _text(asked: Asked | PaysFrom | LeastState, study: Study) -> str:
 
 
 def least_state_text(asked: LeastState, study: Study) -> str:
-    """Write `from 4 KiB` or `not with 33 KiB`; of the largest state that is open, how many seeds solve it.
+    """Write `solves it from 4 KiB` or `does not with 33 KiB`; of the largest state that is open, how many seeds solve it.
 
     "" without every arm's seeds. They decide by the interval of their share (`bench.analysis.accuracy.Solved`).
     """
@@ -68,9 +68,9 @@ def least_state_text(asked: LeastState, study: Study) -> str:
     if not enough:
         state, arm = next(((state, name) for state, name in reversed(states) if study.solved[cells[name]].is_by_most is None), states[-1])
         found, size = study.solved[cells[arm]], numbers.bytes_text(state)
-        return f"not with {size}" if found.is_by_most is False else f"open ({found.num} of {found.of})"
+        return f"does not with {size}" if found.is_by_most is False else f"is open ({found.num} of {found.of} seeds)"
     state, _ = enough[0]
-    return f"{'with' if enough[0] == states[0] else 'from'} {numbers.bytes_text(state)}"
+    return f"solves it {'with' if enough[0] == states[0] else 'from'} {numbers.bytes_text(state)}"
 
 
 def _effect_text(asked: Asked, study: Study) -> str:

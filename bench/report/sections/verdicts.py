@@ -19,52 +19,59 @@ from bench.serialize import to_json
 ORDER = (REFUTED, SUPPORTED, UNDECIDED)
 """Claims in the order of their answers: what was not expected first."""
 MAX_FIGURES = 2
-"""Estimates on a claim's line; the others are behind it."""
+"""Estimates on a prediction's line; the others are behind it."""
 
 
 def claim_lines(verdicts: Sequence[Verdict]) -> tuple[Claimed, ...]:
-    """Return one line per verdict of any kind, the decided ones first.
-
-    Verdicts on one claim with one answer share a line if they have no estimate.
-    """
+    """Return a line per prediction, and one per claim and answer on all of its models; what was refuted first."""
     lines: dict[tuple[object, ...], list[Verdict]] = {}
     for place, verdict in enumerate(sorted(verdicts, key=lambda verdict: ORDER.index(verdict.answer))):
-        lines.setdefault((verdict.answer, verdict.claim, place if verdict.estimates else None), []).append(verdict)
-    return tuple(map(_line, lines.values()))
+        alone = place if verdict.scope.get("part") and verdict.estimates else None
+        lines.setdefault((verdict.answer, verdict.claim, alone), []).append(verdict)
+    has_parts = len({part for verdict in verdicts if (part := verdict.scope.get("part"))}) > 1
+    return tuple(_line(members, has_parts=has_parts) for members in lines.values())
 
 
-def _line(verdicts: Sequence[Verdict]) -> Claimed:
-    first, subjects = verdicts[0], [_subject(verdict) for verdict in verdicts]
+def _line(verdicts: Sequence[Verdict], *, has_parts: bool) -> Claimed:
+    first, subjects = verdicts[0], [_subject(verdict, has_parts=has_parts) for verdict in verdicts]
     reasons = [_more(verdict) for verdict in verdicts]
     if len(set(reasons)) > 1:
         reasons = [f"{subject}: {reason}" for subject, reason in zip(subjects, reasons, strict=True)]
+    text, named = first.claim.statement, join_names(list(filter(None, dict.fromkeys(subjects))))
+    if first.scope.get("part"):
+        text, figure = f"{named}: {text}", "; ".join(estimate_text(estimate) for estimate in first.estimates[:MAX_FIGURES])
+    else:
+        figure = _figures(verdicts, subjects) or named
     return Claimed(
         answer=first.answer,
-        text=_statement(first, join_names(list(filter(None, dict.fromkeys(subjects))))),
-        figure="; ".join(estimate_text(estimate) for estimate in first.estimates[:MAX_FIGURES]),
+        text=text,
+        figure=figure,
         more=". ".join(dict.fromkeys(filter(None, reasons))),
         cells=tuple(cell for verdict in verdicts for cell in verdict.cells),
     )
 
 
-def _statement(verdict: Verdict, subject: str) -> str:
-    """Return a prediction after its variants, or a claim as a question before its models."""
-    if verdict.scope.get("part"):
-        return f"{subject}: {verdict.claim.question}"
-    return f"{verdict.claim.question} {subject}".strip().replace("n^2", "n²")
+def _figures(verdicts: Sequence[Verdict], subjects: Sequence[str]) -> str:
+    """Write the main estimate of each model of a claim, after what the models have in common: `share of n² at n = 257: ViT 29 %, gMLP 47 %`."""
+    named: dict[str, list[str]] = {}
+    for verdict, subject in zip(verdicts, subjects, strict=True):
+        for estimate in verdict.estimates[:1]:
+            named.setdefault(estimate.name, []).append(f"{subject} {interval_text(estimate.value, estimate.unit)}")
+    return "; ".join(f"{name}: {', '.join(figures)}" for name, figures in named.items()).replace("n^2", "n²")
 
 
-def _subject(verdict: Verdict) -> str:
+def _subject(verdict: Verdict, *, has_parts: bool) -> str:
+    """Name the models of a claim, or the variants of a prediction, after their part where a run has several."""
     n = f"n = {verdict.n}" if verdict.n is not None else ""
     if part := verdict.scope.get("part"):
-        return ", ".join(filter(None, (part, verdict.about, n)))
+        return ", ".join(filter(None, (part if has_parts else "", verdict.about, n)))
     models = " / ".join(map(spell_out_model, verdict.about.split(" / ")))
-    return ", ".join(filter(None, (models, n)))
+    return " at ".join(filter(None, (models, n)))
 
 
 def _more(verdict: Verdict) -> str:
     where = "" if verdict.scope.get("part") else spell_out_policy(scope_text(verdict.scope))
-    others = "; ".join(estimate_text(estimate) for estimate in verdict.estimates[MAX_FIGURES:])
+    others = "; ".join(estimate_text(estimate) for estimate in verdict.estimates[MAX_FIGURES if verdict.scope.get("part") else 1 :])
     because = f"Predicted because {verdict.claim.because}" if verdict.claim.because else ""
     texts = (_capital(spell_out_reason(verdict.reason)), f"Where: {where}" if where else "", others, because)
     return ". ".join(text.removesuffix(".") for text in texts if text)

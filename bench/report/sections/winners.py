@@ -322,7 +322,7 @@ def _facts(condition: Condition, others: Sequence[Condition]) -> str:
 
 
 def _sentence(condition: Condition, facts: str, unit: str) -> str:
-    """Write `At equal parameters, gMLP is fastest from n = 1025 (1.25×), ViT at 257 (1.05×); 3 undecided`."""
+    """Write `At equal parameters, gMLP is fastest from n = 1025 (1.25×), ViT at 257 (1.05×); undecided at 65`."""
     clauses: dict[tuple[str, ...], list[float]] = {}
     for x, ranking in condition.rankings.items():
         clauses.setdefault(_outcome(ranking), []).append(x)
@@ -331,7 +331,7 @@ def _sentence(condition: Condition, facts: str, unit: str) -> str:
         (found for found in clauses if found[0] != OPEN), key=lambda found: (found[0] != WINS, -len(clauses[found]), -clauses[found][-1])
     )
     texts = [_clause(found, clauses[found], condition, "" if i else unit) for i, found in enumerate(shown[:MAX_CLAUSES])]
-    undecided = f"; {len(clauses[OPEN,])} undecided" if texts and (OPEN,) in clauses else ""
+    undecided = f"; undecided at {places_text(clauses[OPEN,], list(condition.rankings))}" if texts and (OPEN,) in clauses else ""
     rest = "; more below" if len(shown) > MAX_CLAUSES else undecided
     if len(texts) > 1 and VERB in texts[0]:
         texts[1] = texts[1].replace(VERB, " ")

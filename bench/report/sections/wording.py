@@ -108,7 +108,7 @@ def effects_title(effects: Sequence[Effect]) -> str:
         names = join_names([f"{variant_name(effect)} ({effect_text(effect)})" for effect in shown])
         others = f"; {num - len(shown)} more open" if num > len(shown) else ""
         return f"{names} {'change' if len(shown) > 1 else 'changes'} {title}{others}"
-    return f"{len(shown)} of {num} effects on {title} are significant, the largest of {variant_name(shown[0])} ({effect_text(shown[0])})"
+    return f"{len(shown)} of {num} effects on {title} are significant; the largest is {variant_name(shown[0])} ({effect_text(shown[0])})"
 
 
 def configurations_text(counts: Mapping[str, tuple[int, int]]) -> str:
