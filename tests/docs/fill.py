@@ -336,7 +336,6 @@ PLACES: Mapping[str, Fillable] = {
     },
     "pays_linear_avx2": pays_from(ESCAPE_EVERYWHERE[-1], COST, ESCAPING["linear"]),
     **{f"small_{n}": place(THREE, "{ratio:ratio}", model="gmlp", seq_len=n) for n in (17, 257)},
-    "families_times": answer(THREE, 0),
     "families_accuracy": answer(THREE, -1),
     **{f"mamba2_{n}": Place(run=MAMBA2, text=INFER_AND_TRAIN, where={"seq_len": n}, rows=BESIDE["mamba2"]) for n in (257, 1025, 4097)},
     **{
@@ -442,10 +441,7 @@ PLACES: Mapping[str, Fillable] = {
         f"cost_{name}_16384": effect(ESCAPE_COST, COST, ESCAPING[name], measure="latency_ms", seq_len=16384)
         for name in ("gating", "toeplitz")
     },
-    **{
-        f"cost_{name}_{n}": effect(ESCAPE_COST, COST, ESCAPING[name], measure="latency_ms", seq_len=n)
-        for name, n in (("none", 1024), ("none", 4096), ("linear", 4096))
-    },
+    "cost_none_1024": effect(ESCAPE_COST, COST, ESCAPING["none"], measure="latency_ms", seq_len=1024),
     **{
         f"recall_{name}": cells(
             *(score(RECALL, f"recall, n = {n}", arm, n) for n in (64, 128, 256, 512)),
@@ -678,7 +674,7 @@ PLACES: Mapping[str, Fillable] = {
     **{
         f"families_{family}_{n}": place(THREE, OURS if family == "vit" else OTHERS, model=family, seq_len=n)
         for family in FAMILY_ROWS
-        for n in (17, 65, 257)
+        for n in (17, 257)
     },
     **{f"scale_51m_{name}": place(f"{SIZES_OF_IMAGES}_51m_{name}", "{accuracy:fraction}", model=name) for name in FAMILY_ROWS},
     **{f"cnn_{name}": place(CNN, "{accuracy:fraction}", model=model) for name, model in (("vit", "vit"), ("resnet", "timm:resnet18"))},

@@ -21,7 +21,7 @@ from bench.analysis.study import study
 from bench.reading.store import read_run
 from bench.report.charts.growth import MEMORY, fill_growth_panel, growth_lines, memory_text
 from bench.report.charts.lines import Line, label_ends, panels
-from bench.report.charts.relative_time import fill_relative_panel, relative_lines, relative_title
+from bench.report.charts.relative_time import fill_relative_panel, reference_name, relative_lines, relative_title
 from bench.report.charts.style import SeriesStyle, display_name, figure_style, series_styles
 from bench.report.images import image_of, svg_file
 from tests.docs.fill import ROOT, SEQ
@@ -42,7 +42,8 @@ def draw_heroes() -> dict[str, Figure]:
     rows = main_rows(scopes_of(known.frame, "peak_memory_bytes", {})[0].rows)
     memory = growth_lines(rows, MEMORY, styles, list(rows["label"]))
     (time, (left,)), (space, (right,)) = (_panel(lines) for lines in (ratios, memory))
-    fill_relative_panel(left, ratios, [bound for line in ratios for bound in (*line.y, *line.low, *line.high) if math.isfinite(bound)])
+    bounds = [bound for line in ratios for bound in (*line.y, *line.low, *line.high) if math.isfinite(bound)]
+    fill_relative_panel(left, ratios, bounds, reference_name([equal, shape]))
     fill_growth_panel(right, memory, MEMORY)
     label_ends(right, memory)
     for axis, title in ((left, relative_title([equal, shape], known.caveat)), (right, memory_text(rows))):
