@@ -64,6 +64,10 @@ def test_one_size_is_enough_and_the_cost_is_one_that_differs(make_data: MakeData
     assert (varying_cost(study, "accuracy"), draw_quality(study)) == ("", None)  # nothing tells the models apart
 
 
+def test_untimed_models_of_several_sizes_are_left_to_the_figure_against_parameters(make_data: MakeData) -> None:
+    assert draw_quality(trained(make_data, change=apart, metrics=("params", "flops", "accuracy"))) is None
+
+
 def test_several_models_of_one_size_are_no_ladder(make_data: MakeData) -> None:
     def two_depths_at_a_million(rows: pandas.DataFrame) -> None:
         apart(rows)

@@ -19,6 +19,7 @@ from bench.analysis.front import QUALITIES, Axes, CostAgainstQuality, front_of, 
 from bench.analysis.ratios import attentions
 from bench.analysis.study import Study
 from bench.reading.table import row_values
+from bench.report.charts.accuracy import PARAMS, points_by_place
 from bench.report.charts.front import without_open_times
 from bench.report.charts.lines import LABEL_POINTS, Line, label_ends, panels
 from bench.report.charts.style import INK, PAPER, SeriesStyle, display_name, series_styles, slug
@@ -52,11 +53,12 @@ class Step:
 def draw_quality(study: Study) -> FigureBlock | None:
     """Draw cost against quality; None unless gMLP and attention were trained at one size.
 
-    Pairs of a question's variants are left to the figure of effects, whose intervals are the question's own.
+    Pairs of a question's variants are left to the figure of effects, whose intervals are the question's own. Untimed models of several sizes are
+    drawn against their parameters.
     """
     found = _compared(study)
     steps = steps_of(found) if found else []
-    if not found or not steps:
+    if not found or not steps or (found.axes.x != "latency_ms" and points_by_place(study, PARAMS)):
         return None
     task, recipe = (steps[0].gmlp[key] for key in ("task", "recipe"))
     rows = without_open_times(found.rows[(found.rows["task"] == task) & (found.rows["recipe"] == recipe)])

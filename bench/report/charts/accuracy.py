@@ -1,25 +1,25 @@
-"""Draw accuracy against how much a model learned from: training items, or epochs."""
+"""Draw accuracy against how much a model learned from (training items, or epochs), or how large it is."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 
 from bench import numbers
-from bench.analysis.effects import Effect
 from bench.analysis.front import accuracies_of
 from bench.analysis.study import Study
+from bench.questions import MEASURES
 from bench.reading.table import row_values
 from bench.report.charts.lines import Line, draw_series, label_ends, panels
 from bench.report.charts.style import SeriesStyle, display_name, series_styles
 from bench.report.charts.ticks import far_apart, linear_ticks
 from bench.report.document import FigureBlock
 from bench.report.sections.findings import NOT_SIGNIFICANT
-from bench.report.sections.wording import effect_number, effect_text
+from bench.report.sections.wording import effect_number
 from bench.report.tables import Table
 from bench.spec import PlannedCell, RequestError, base_recipe
 from bench.tasks._info import info_of
@@ -28,11 +28,12 @@ MAX_PANELS = 3
 HEIGHT = 3.0
 MARGIN = 0.07
 """Room around the points, as a share of an axis."""
-PLACE = "{}, n = {}, {}"
-CAPTION = "{place}; {seeds}. {amount}. A lead counts where the interval of the difference, by the question's own tests, leaves out 0."
+CAPTION = "{place}; {seeds}. {amount}. A lead counts where the interval of the difference, {tests}, leaves out 0."
+OWN_TESTS, ALL_PAIRS = "by the question's own tests", "together for the pairs of one size"
 TICK_DISTANCE = 0.15
+ACCURACY = MEASURES["accuracy"]
 Place = tuple[str, int, str]
-"""Task without its options, n, and size of the models."""
+"""Task without its options, n, and size of the models unless that is the amount."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,33 +42,47 @@ class Amount:
 
     `name`: of the figure.
     `unit`: on the axis.
-    `text`: how one amount reads in the title.
+    `before`: the word before an amount in the title.
     `caption`: what the axis counts.
+    `number`: how an amount is written.
+    `tests`: which intervals decide a lead.
     """
 
     name: str
     unit: str
-    text: str
+    before: str
     caption: str
+    number: Callable[[float], str] = "{:,}".format
+    tests: str = OWN_TESTS
 
 
 ITEMS = Amount(
     name="data-size",
     unit="training items",
-    text="with {:,}",
+    before="with",
     caption="Items of the training split, those that validate among them, on a logarithmic axis",
 )
 EPOCHS = Amount(
     name="training-length",
     unit="epochs",
-    text="after {:,}",
+    before="after",
     caption="Each point is a training of its own, whose learning rate falls over its epochs; a logarithmic axis",
+)
+
+
+PARAMS = Amount(
+    name="parameters",
+    unit="parameters",
+    before="at",
+    caption="The budget of parameters that the models of one size share, on a logarithmic axis",
+    number=numbers.count,
+    tests=ALL_PAIRS,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """A model trained on or for `amount`, with its accuracy; `low` and `high` are NaN without an interval."""
+    """A model trained on, for or at `amount`, with its accuracy; `low` and `high` are NaN without an interval."""
 
     model: str
     cell_id: str
@@ -77,9 +92,12 @@ class Point:
     high: float
 
 
-def draw_training_amount(study: Study) -> FigureBlock | None:
-    """Draw one panel per task, length and size where a model learned from several amounts, of items or else of epochs; None without one."""
-    for amount in (ITEMS, EPOCHS):
+def draw_accuracy(study: Study) -> FigureBlock | None:
+    """Draw one panel per task, length and size where a model learned from several amounts, of items or else of epochs.
+
+    Else one per task and length where it has several sizes; None without any.
+    """
+    for amount in (ITEMS, EPOCHS, PARAMS):
         if places := points_by_place(study, amount):
             return _figure(study, amount, places)
     return None
@@ -94,7 +112,7 @@ def _figure(study: Study, amount: Amount, points_by: Mapping[Place, Sequence[Poi
         lines = [_line(name, points, styles[name]) for name in names if any(point.model == name for point in points)]
         draw_series(axis, lines)
         _set_axes(axis, amount, points)
-        axis.set_title(PLACE.format(*place) if len(places) > 1 else "")
+        axis.set_title(_place_text(place) if len(places) > 1 else "")
         label_ends(axis, lines)
     first, points = places[0]
     num = study.plan.settings.seeds
@@ -102,10 +120,15 @@ def _figure(study: Study, amount: Amount, points_by: Mapping[Place, Sequence[Poi
     return FigureBlock(
         name=amount.name,
         title=amount_title(study, amount, points),
-        caption=CAPTION.format(place=PLACE.format(*first), seeds=seeds, amount=amount.caption),
+        caption=CAPTION.format(place=_place_text(first), seeds=seeds, amount=amount.caption, tests=amount.tests),
         figure=figure,
         table=_table(amount, [point for _, points in places for point in points]),
     )
+
+
+def _place_text(place: Place) -> str:
+    task, n, size = place
+    return ", ".join(filter(None, (task, f"n = {n}", size)))
 
 
 def points_by_place(study: Study, amount: Amount) -> dict[Place, list[Point]]:
@@ -131,10 +154,12 @@ def points_by_place(study: Study, amount: Amount) -> dict[Place, list[Point]]:
             low=low,
             high=high,
         )
-        place = (task.partition("+")[0], int(row["seq_len"]), str(row["size"]))
+        place = (task.partition("+")[0], int(row["seq_len"]), "" if amount is PARAMS else str(row["size"]))
         found.setdefault(place, []).append(point)
         recipes.setdefault(place, set()).add((task, dataclasses.replace(base_recipe(planned[cell_id].cell, study.plan), epochs=1)))
-    return {place: points for place, points in found.items() if _is_comparable(points) and (amount is ITEMS or len(recipes[place]) == 1)}
+    return {
+        place: points for place, points in found.items() if _is_comparable(points) and (amount is not EPOCHS or len(recipes[place]) == 1)
+    }
 
 
 def _is_comparable(points: Sequence[Point]) -> bool:
@@ -148,34 +173,46 @@ def amount_title(study: Study, amount: Amount, points: Sequence[Point]) -> str:
     most = max(point.amount for point in points)
     best = max((point for point in points if point.amount == most), key=lambda point: point.accuracy).model
     at = {(point.model, point.amount): point.cell_id for point in points}
-    effects = {effect.contrast.cells: effect for effect in study.effects if effect.measure.name == "accuracy"}
+    tested_by = _tested(study, amount)
     leads: list[str] = []
     for other in dict.fromkeys(point.model for point in points if point.model != best):
         pairs = {number: (at.get((best, number), ""), cell) for (model, number), cell in at.items() if model == other}
-        tested = {number: effects[pairs[number]] for number in sorted(pairs) if pairs[number] in effects}
+        tested = {number: tested_by[pairs[number]] for number in sorted(pairs) if pairs[number] in tested_by}
         ends = [(number, tested[number]) for number in dict.fromkeys((*list(tested)[:1], *list(tested)[-1:]))]
-        said = [_lead_text(effect, amount, number, has_units=not leads and not place) for place, (number, effect) in enumerate(ends)]
+        said = [_lead_text(*lead, amount, number, has_units=not leads and not place) for place, (number, lead) in enumerate(ends)]
         if said:
             leads.append(f"over {display_name(other)} {' and '.join(said)}")
     return f"{display_name(best)}'s lead: {', '.join(leads)}" if leads else f"Accuracy against the number of {amount.unit}"
 
 
-def _lead_text(effect: Effect, amount: Amount, number: int, *, has_units: bool) -> str:
-    lead = effect_text(effect) if has_units else effect_number(effect.estimate.estimate, effect.measure)
-    unit = f" {amount.unit}" if has_units else ""
-    return f"{lead} {amount.text.format(number)}{unit}{'' if effect.shown else f' ({NOT_SIGNIFICANT})'}"
+def _tested(study: Study, amount: Amount) -> dict[tuple[str, str], tuple[float, bool]]:
+    """Return the lead of one cell over another, and whether it is significant, by their ids."""
+    if amount is not PARAMS:
+        return {effect.contrast.cells: (effect.estimate.estimate, effect.shown) for effect in study.effects if effect.measure == ACCURACY}
+    _, comparisons = accuracies_of(study)
+    leads = {(found.first_id, found.second_id): (found.difference.estimate, found.significant) for found in comparisons}
+    return leads | {(second, first): (-lead, is_shown) for (first, second), (lead, is_shown) in leads.items()}
+
+
+def _lead_text(lead: float, is_shown: bool, amount: Amount, number: int, *, has_units: bool) -> str:
+    unit, noun = (" points", f" {amount.unit}") if has_units else ("", "")
+    tested = "" if is_shown else f" ({NOT_SIGNIFICANT})"
+    return f"{effect_number(lead, ACCURACY)}{unit} {amount.before} {amount.number(number)}{noun}{tested}"
 
 
 def _table(amount: Amount, points: Sequence[Point]) -> Table:
     """Return one row per point."""
     rows = tuple(
-        (display_name(point.model), f"{point.amount:,}", numbers.fraction(point.accuracy, point.low, point.high)) for point in points
+        (display_name(point.model), amount.number(point.amount), numbers.fraction(point.accuracy, point.low, point.high))
+        for point in points
     )
     return Table(headers=("model", amount.unit, "accuracy"), numeric=(False, True, True), rows=rows)
 
 
 def _amount_of(study: Study, amount: Amount, planned: PlannedCell) -> int | None:
-    """Return how much a cell's model learned from; None where only the data say."""
+    """Return how much a cell's model learned from, where not only the data say; or its budget of parameters, if it has one."""
+    if amount is PARAMS:
+        return planned.sizing.budget if planned.sizing.match == "params" else None
     if amount is EPOCHS:
         return base_recipe(planned.cell, study.plan).epochs
     try:
@@ -204,7 +241,7 @@ def _set_axes(axis: Axes, amount: Amount, points: Sequence[Point]) -> None:
     axis.set_xscale("log")
     axis.set_xlim(nums[0] / spread, nums[-1] * spread)
     ticks = far_apart(nums, math.log(nums[-1] / nums[0]), TICK_DISTANCE)
-    axis.set_xticks(ticks, [f"{num:,}" for num in ticks])
+    axis.set_xticks(ticks, [amount.number(num) for num in ticks])
     axis.set_xticks([], minor=True)
     axis.set_xlabel(amount.unit)
     room = max(MARGIN * (max(values) - min(values)), 0.005)

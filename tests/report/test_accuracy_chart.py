@@ -1,8 +1,9 @@
-"""Accuracy against the number of training items or epochs: which models are joined, and what the title says."""
+"""Accuracy against the number of training items, epochs or parameters: which models are joined, and what the title says."""
 
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import numpy as np
 import pandas
@@ -12,10 +13,10 @@ from bench.analysis.effects import Contrast, Effect
 from bench.analysis.study import Study
 from bench.intervals import Interval
 from bench.questions import MEASURES
+from bench.report.charts.accuracy import EPOCHS, ITEMS, PARAMS, amount_title, draw_accuracy, points_by_place
 from bench.report.charts.style import figure_style
-from bench.report.charts.training_amount import EPOCHS, ITEMS, amount_title, draw_training_amount, points_by_place
 from bench.spec import Recipe
-from tests.report.conftest import MakeData
+from tests.report.conftest import MakeData, scores_of
 
 TASKS = {"digits+items=200": 200, "digits+items=1000": 1000, "digits": 1433}
 """1,433 of the 1,797 digits are to learn from: every fifth of a class is left for the test."""
@@ -79,7 +80,7 @@ def test_the_figure_has_a_tick_for_each_number_and_its_table(make_data: MakeData
     data = learned(make_data)
     data.__dict__["effects"] = []
     with figure_style():
-        block = draw_training_amount(data)
+        block = draw_accuracy(data)
     assert block is not None
     assert block.table is not None
     (axis,) = block.figure.axes
@@ -93,7 +94,7 @@ def test_the_figure_has_a_tick_for_each_number_and_its_table(make_data: MakeData
 @pytest.mark.parametrize("tasks", [("digits",), ("images:/nowhere",)])
 def test_one_number_or_an_unknown_one_is_no_figure(tasks: tuple[str, ...], make_data: MakeData) -> None:
     assert points_by_place(learned(make_data, tasks), ITEMS) == {}
-    assert draw_training_amount(learned(make_data, tasks)) is None
+    assert draw_accuracy(learned(make_data, tasks)) is None
 
 
 def test_a_model_trained_in_two_ways_on_one_amount_is_joined_with_neither(make_data: MakeData) -> None:
@@ -106,6 +107,30 @@ def test_a_model_trained_in_two_ways_on_one_amount_is_joined_with_neither(make_d
         assert points_by_place(make_data(models=("gmlp", "vit"), lengths=(17,), works=works), amount) == {}
 
 
+def test_models_of_several_sizes_are_drawn_against_their_parameters(make_data: MakeData) -> None:
+    """A lead is that of the test between two models of one size."""
+
+    def by_size(rows: pandas.DataFrame) -> None:
+        rows["params"] = rows["budget"]
+        rows["accuracy"] = 0.6 + 0.2 * (rows["model"] == "gmlp") + 0.1 * (rows["budget"] == 1_000_000)
+
+    data = make_data(models=("vit", "gmlp"), lengths=(17,), budgets=(250_000, 1_000_000), works=({"task": "digits"},), change=by_size)
+    plan = dataclasses.replace(data.plan, settings=dataclasses.replace(data.plan.settings, seeds=5))
+    scored = dataclasses.replace(data, plan=plan, scores=scores_of(data, num_items=300))
+    assert list(points_by_place(scored, PARAMS)) == [("digits", 17, "")]
+    with figure_style():
+        block = draw_accuracy(scored)
+    assert block is not None
+    (axis,) = block.figure.axes
+    assert [label.get_text() for label in axis.get_xticklabels()] == ["250 k", "1 M"]
+    assert re.fullmatch(r"gMLP's lead: over ViT \+\d\d\.\d points at 250 k parameters and \+\d\d\.\d at 1 M", block.title)
+    alike = dataclasses.replace(scored, scores=scores_of(data, {"vit": 0.7, "gmlp": 0.7}, num_items=300))
+    (points,) = points_by_place(alike, PARAMS).values()
+    assert amount_title(alike, PARAMS, points).count("(not significant)") == 2
+    one_size = make_data(models=("vit", "gmlp"), lengths=(17,), works=({"task": "digits"},))
+    assert draw_accuracy(one_size) is None
+
+
 def test_trainings_that_differ_in_their_epochs_alone_are_drawn_against_these(make_data: MakeData) -> None:
     def data(*recipes: Recipe) -> Study:
         return make_data(models=("gmlp", "vit"), lengths=(17,), works=tuple({"task": "digits", "recipe": recipe} for recipe in recipes))
@@ -115,7 +140,7 @@ def test_trainings_that_differ_in_their_epochs_alone_are_drawn_against_these(mak
     assert [(point.model, point.amount) for point in points] == [("gmlp", 5), ("gmlp", 40), ("vit", 5), ("vit", 40)]
     long.__dict__["effects"] = []
     with figure_style():
-        block = draw_training_amount(long)
+        block = draw_accuracy(long)
     assert block is not None
     assert (block.name, block.title) == ("training-length", "Accuracy against the number of epochs")
     assert [label.get_text() for label in block.figure.axes[0].get_xticklabels()] == ["5", "40"]
