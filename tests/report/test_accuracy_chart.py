@@ -127,6 +127,8 @@ def test_models_of_several_sizes_are_drawn_against_their_parameters(make_data: M
     alike = dataclasses.replace(scored, scores=scores_of(data, {"vit": 0.7, "gmlp": 0.7}, num_items=300))
     (points,) = points_by_place(alike, PARAMS).values()
     assert amount_title(alike, PARAMS, points).count("(not significant)") == 2
+    few_items = {"task": np.where(scored.rows["budget"] == 250_000, "digits+items=200", "digits")}
+    assert points_by_place(dataclasses.replace(scored, rows=scored.rows.assign(**few_items)), PARAMS) == {}
     one_size = make_data(models=("vit", "gmlp"), lengths=(17,), works=({"task": "digits"},))
     assert draw_accuracy(one_size) is None
 

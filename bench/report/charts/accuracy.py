@@ -68,13 +68,11 @@ EPOCHS = Amount(
     before="after",
     caption="Each point is a training of its own, whose learning rate falls over its epochs; a logarithmic axis",
 )
-
-
 PARAMS = Amount(
     name="parameters",
     unit="parameters",
     before="at",
-    caption="The budget of parameters that the models of one size share, on a logarithmic axis",
+    caption="The budget of parameters that the models of one size share, on a logarithmic axis; sizes may differ in depth and recipe",
     number=numbers.count,
     tests=ALL_PAIRS,
 )
@@ -135,10 +133,10 @@ def points_by_place(study: Study, amount: Amount) -> dict[Place, list[Point]]:
     """Return the trained models by task, length and size, in order of model and amount, where a model has several amounts.
 
     A place where a model trained in several ways on one amount is left out: no line would join like with like.
-    Against epochs, so is one whose trainings differ in more.
+    Against epochs, so is one whose trainings differ in more; against parameters, one whose trainings differ in their data.
     """
     found: dict[Place, list[Point]] = {}
-    recipes: dict[Place, set[object]] = {}
+    kinds: dict[Place, set[object]] = {}
     planned = {cell.cell.cell_id: cell for cell in study.plan.cells}
     of = {cell_id: _amount_of(study, amount, cell) for cell_id, cell in planned.items()}
     rows = [(row, number) for row in row_values(accuracies_of(study)[0]) if (number := of[str(row["cell_id"])])]
@@ -156,10 +154,9 @@ def points_by_place(study: Study, amount: Amount) -> dict[Place, list[Point]]:
         )
         place = (task.partition("+")[0], int(row["seq_len"]), "" if amount is PARAMS else str(row["size"]))
         found.setdefault(place, []).append(point)
-        recipes.setdefault(place, set()).add((task, dataclasses.replace(base_recipe(planned[cell_id].cell, study.plan), epochs=1)))
-    return {
-        place: points for place, points in found.items() if _is_comparable(points) and (amount is not EPOCHS or len(recipes[place]) == 1)
-    }
+        recipe = dataclasses.replace(base_recipe(planned[cell_id].cell, study.plan), epochs=1)
+        kinds.setdefault(place, set()).add({ITEMS: (), EPOCHS: (task, recipe), PARAMS: task}[amount])
+    return {place: points for place, points in found.items() if _is_comparable(points) and len(kinds[place]) == 1}
 
 
 def _is_comparable(points: Sequence[Point]) -> bool:
