@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable
 
 import torch.nn.functional as F
+from einops import rearrange
 from torch import Tensor, nn
 
 from models.layers.cost import Cost, Polynomial, Term, linear
@@ -107,9 +108,9 @@ class ConvolutionStem(nn.Module):
         `(batch, data tokens, patch_dim)` -> `(batch, channels, height, width)`, channels last in memory, the layout that fast kernels
         prefer.
         """
-        grid = patches.view(-1, self.rows, self.columns, self.channels, self.side, self.side)
-        pixels = grid.permute(0, 1, 4, 2, 5, 3).reshape(-1, self.rows * self.side, self.columns * self.side, self.channels)
-        return pixels.permute(0, 3, 1, 2)
+        sizes = {"rows": self.rows, "columns": self.columns, "c": self.channels, "y": self.side, "x": self.side}
+        pixels = rearrange(patches, "b (rows columns) (c y x) -> b (rows y) (columns x) c", **sizes)
+        return rearrange(pixels, "b height width c -> b c height width")
 
 
 def convolution_stem_cost(interface: Interface, width: int, *, data_tokens: Polynomial) -> Cost:

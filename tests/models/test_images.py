@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from einops import rearrange
 
 from bench import catalog
 from bench.contracts.subjects import family_config
@@ -62,7 +61,7 @@ def test_what_reads_no_images_says_so(family: str) -> None:
 def test_the_stem_reads_the_image_that_was_cut(channels: int, side: int) -> None:
     stem = ConvolutionStem(Interface(patch_dim=channels * side**2), data_tokens=6, width=12, convolution="native")
     rows = torch.randn(2, 6, channels * side**2)
-    expected = rearrange(rows, "b (row column) (c y x) -> b c (row y) (column x)", row=2, c=channels, y=side)
+    expected = F.fold(rows.transpose(1, 2), (2 * side, 3 * side), side, stride=side)
     assert torch.equal(stem.image(rows), expected)
 
 
