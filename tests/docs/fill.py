@@ -198,7 +198,8 @@ ZEN4_AVX2 = "2026-11-25_cpu_replicate-amd-epyc-25-17-1-avx2-640a1c"
 OCCASIONS = {"second": f"{HOSTS['zen5']}_2", "third": f"{HOSTS['zen5']}_3"}
 """The same on the machine of zen5, one and five hours later."""
 MAMBA2, DELTA_RULE = "2026-11-25_cpu_peers_mamba2", "2026-11-25_cpu_peers_delta_rule"
-PEERS_CAPPED, PEERS_AVX2, PEERS_BF16 = "2026-11-23_cpu_peers_avx2", "2026-11-30_cpu_peers_avx2", "2026-11-23_cpu_peers_bf16"
+PEERS_CAPPED, PEERS_BF16 = "2026-11-23_cpu_peers_avx2", "2026-11-23_cpu_peers_bf16"
+PEERS_AVX2 = {"infer": "2026-11-30_cpu_peers_avx2", "train": "2026-11-30_cpu_peers_avx2_train"}
 BF16_ATTENTION, BF16_GATE = "2026-11-25_cpu_bf16_attention", "2026-11-25_cpu_gate_bf16"
 INFER_AND_TRAIN = "{our_infer/their_infer} | {our_train/their_train}"
 BESIDE: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
@@ -617,14 +618,15 @@ PLACES: Mapping[str, Fillable] = {
     },
     **{
         f"peers_{family.lower()}": cells(
-            *(peer_mean(PEERS, f"{family}, {phase}") for phase in ("infer", "train")), peer_mean(PEERS_AVX2, f"{family}, infer")
+            *(peer_mean(PEERS, f"{family}, {phase}") for phase in PEERS_AVX2),
+            *(peer_mean(run, f"{family}, {phase}") for phase, run in PEERS_AVX2.items()),
         )
         for family in OF_PEERS
     },
     **{
         f"engine_{family.lower()}_{phase}_{peer}": cells(
             *(peer_mean(PEERS, f"{family}, {phase}", PEER_NAMES.get(peer, peer), kind) for kind in ("both eager", "both onednn")),
-            *([peer_mean(PEERS_AVX2, f"{family}, infer", PEER_NAMES.get(peer, peer), "both eager")] if phase == "infer" else []),
+            peer_mean(PEERS_AVX2[phase], f"{family}, {phase}", PEER_NAMES.get(peer, peer), "both eager"),
         )
         for family, peers in OF_PEERS.items()
         for phase in ("infer", "train")
