@@ -202,7 +202,7 @@ def _accuracy(study: Study) -> Iterator[str]:
     shown = shown_of[model]
     shares = sum(model in names and len(names) > 1 for names in highest)
     where = f"in {num} of {len(best)} comparisons{f' ({shares} shared)' if shares else ''}"
-    tested = "all are significant" if shown == num else f"{shown or 'none'} {'is' if shown < 2 else 'are'} significant"
+    tested = f"its lead over all others is significant in {'each' if shown == num else shown or 'none'}"
     if not set(leads) & set(DECIDED):
         tested = join_names(list(dict.fromkeys(leads)))
     yield f"{spell_out_model(model)} has the highest mean accuracy on {tasks} {where}; {tested}{sizes}."
