@@ -15,7 +15,7 @@ the 50,000 images for 6 epochs: they show which ingredients help. How far they r
 all images, 20 epochs, batches of 128. There the basic recipe lies in its band and overfits, so crop and flip help; the stem
 helps more, and both together most; the teacher adds little. All but the basic recipe stay below their bands, which take more
 parameters and epochs. The strongest regularisation at once (RandAugment, Mixup, CutMix, erasing, dropout 0.25 in a head of 1,024,
-batches of 2,048) leaves a sixteenth of the steps and a body of two thirds of the parameters: it loses.
+batches of 2,048) leaves a sixteenth of the steps and a body of three quarters of the parameters: it loses.
 
 Source: arXiv 2012.12877, Sec. 5 and 6 (DeiT: augmentation, distillation); arXiv 2106.14881 (convolutional stem); arXiv
 2106.10270 (augmentation and regularisation by data and size). The bands are a tutorial's: basic 60 to 80 %, with

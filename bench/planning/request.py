@@ -259,6 +259,11 @@ def _wants_rounds(request: Request) -> bool:
 Need = tuple[Callable[[Request], bool], str, str]
 FOR_TRAINING: Need = lambda request: "accuracy" in request.metrics, "the metric accuracy", "add accuracy to `metrics`"
 FOR_TIMES: Need = lambda request: "latency" in request.metrics, "the metric latency", "add latency to `metrics`"
+FOR_STEPS: Need = (
+    lambda request: bool({"latency", "memory", "energy", "equality", "profile"} & {*request.metrics}) or "train" in request.phase,
+    "a metric that runs steps (trainings leave the kernel to torch)",
+    "add latency to `metrics`",
+)
 FOR_BUDGET: Need = lambda request: bool(request.params), "a budget, but `width` sets the sizes", "add `params`"
 NEEDS: dict[str, Need] = {
     **dict.fromkeys(("match", "budget_scope"), FOR_BUDGET),
@@ -270,6 +275,7 @@ NEEDS: dict[str, Need] = {
     ),
     "rounds": (_wants_rounds, "a metric that is measured in rounds", "add latency to `metrics`"),
     **dict.fromkeys(("margin", "cold"), FOR_TIMES),
+    "attention": FOR_STEPS,
     **dict.fromkeys(("seeds", "epochs", "recipe", "lr_trials", "accuracy_seq", "save_weights"), FOR_TRAINING),
     "decay_trials": (lambda request: TUNING in request.metrics, "`lr_trials`", "add `lr_trials=5`"),
 }
