@@ -92,7 +92,7 @@ def _predicted(part: Part, plan: Plan) -> dict[str, int]:
     asked = {
         (p.arm, p.against) for p in (plan.question.predictions if plan.question else ()) if p.part == part.name and p.device in devices
     }
-    pairs = {pair for pair in asked if pair[1] not in ("", part.baseline)}
+    pairs = {frozenset(pair) for pair in asked if pair[1] and part.baseline not in pair}
     cells = {planned.cell.cell_id: planned.cell for planned in plan.cells}
     arms: dict[tuple[object, ...], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for arm in part.arms:

@@ -162,7 +162,8 @@ def effects_of(contrasts: Sequence[Contrast], observed: Observations) -> list[Ef
         estimate = _ESTIMATORS[measure.name]
         asked = [contrast for contrast in contrasts if measure.metric in ("", *observed.metrics.get(contrast.part, (measure.metric,)))]
         estimated = [contrast for contrast in asked if estimate(measure, contrast, observed, LEVEL) is not None]
-        num_at = Counter(map(_family, estimated))
+        pairs = {(_family(contrast), frozenset(contrast.cells)) for contrast in estimated}  # a pair asked for in both directions is one
+        num_at = Counter(family for family, _ in pairs)
         for contrast in estimated:
             num = num_at[_family(contrast)]
             effect = estimate(measure, contrast, observed, joint_level(num))

@@ -139,6 +139,12 @@ def test_the_level_of_an_interval_is_divided_by_their_number() -> None:
     wanted = compare_scores(scores["c0"], scores["b"], 0.975)
     assert (found[0].estimate.low, found[0].estimate.high) == pytest.approx((wanted.low, wanted.high))
     assert {effect.num_comparisons for effect in found} == {2}
+    asked = [
+        Prediction(part=PART, arm=first, against=second, expected="higher") for first, second in ((BASE, "c0"), ("c0", "c1"), ("c1", "c0"))
+    ]
+    both_ways = effects(part, observed(rows, scores=scores), asked)
+    assert len(both_ways) == 5
+    assert {effect.num_comparisons for effect in both_ways} == {3}  # a pair that is asked for in both directions is one
 
 
 def test_the_difference_is_the_arms_minus_the_baselines() -> None:

@@ -13,7 +13,9 @@ from bench.timing_groups import num_contrasts
 RESULTS = Path(__file__).parents[2] / "results"
 
 
-@pytest.mark.parametrize("run", ["2026-11-30_cpu_replicate-amd-epyc-25-1-1-avx2", "2026-11-26_cpu_attention_cost"])
+@pytest.mark.parametrize(
+    "run", ["2026-11-30_cpu_replicate-amd-epyc-25-1-1-avx2", "2026-11-26_cpu_attention_cost", "2026-11-30_cpu_peers_avx2_train"]
+)
 def test_a_ratio_has_the_interval_of_its_effect(run: str) -> None:
     known = study(read_run(RESULTS / run))
     sizes = num_contrasts(known.plan)
