@@ -33,13 +33,13 @@ SHORT, MIDDLE, LONG = 16, 32, 64
 LENGTHS = f"{SHORT},{MIDDLE},{LONG}"
 
 
-def arm(name: str, mixer: str, work: str, steps: str, path: str, attention: str = "auto") -> Arm:
+def arm(name: str, mixer: str, work: str, steps: str, path: str, **flags: str) -> Arm:
     """Return one mixer's variant, with its row of the textbook table.
 
     Symbols: n tokens of width d; windows or kernels of k.
     """
     facts = {"work per layer": work, "sequential steps": steps, "longest path": path}
-    return Arm(name=name, flags={"models": f"metaformer+mixer={mixer}", "attention": attention}, facts=facts)
+    return Arm(name=name, flags={"models": f"metaformer+mixer={mixer}", **flags}, facts=facts)
 
 
 NONE = arm("none", "identity", "0", "1", "none")

@@ -260,8 +260,8 @@ Need = tuple[Callable[[Request], bool], str, str]
 FOR_TRAINING: Need = lambda request: "accuracy" in request.metrics, "the metric accuracy", "add accuracy to `metrics`"
 FOR_TIMES: Need = lambda request: "latency" in request.metrics, "the metric latency", "add latency to `metrics`"
 FOR_STEPS: Need = (
-    lambda request: bool({"latency", "memory", "energy", "equality", "profile"} & {*request.metrics}) or "train" in request.phase,
-    "a metric that runs steps (trainings leave the kernel to torch)",
+    lambda request: "accuracy" not in request.metrics or bool({*request.metrics} - {"params", "flops", "accuracy", TUNING}),
+    "a metric that runs steps, because trainings leave the kernel to torch",
     "add latency to `metrics`",
 )
 FOR_BUDGET: Need = lambda request: bool(request.params), "a budget, but `width` sets the sizes", "add `params`"
