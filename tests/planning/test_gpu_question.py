@@ -41,7 +41,7 @@ def test_attention_has_heads_of_64_channels_and_cudnn_stands_beside_torchs_choic
 @pytest.mark.slow
 def test_on_a_gpu_no_engine_doubles_what_graph_replays_tell_already() -> None:
     assert {p.cell.workload.engine for p in plan_of("gpu", CUDA).cells} == {"eager", "compile"}
-    assert sum(estimated_part_seconds(plan_of("gpu", CUDA))) < 30 * 60
+    assert sum(estimated_part_seconds(plan_of("gpu", CUDA))) < 40 * 60
 
 
 def test_the_rehearsal_is_short() -> None:
