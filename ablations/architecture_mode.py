@@ -32,7 +32,7 @@ DECODER = "metaformer+mixer=attention:causal=true+positions=sinusoidal+residual=
 GMLP_DECODER = "decoder, gMLP"
 REVERSE, COPY, LONGER, COST, CURVE = "reverse", "copy", "shorter to longer", "cost against n", "curve"
 SIZED = {"depth": "2", "params": "400k"}
-TRAINING = {**SIZED, "metrics": "params,flops,accuracy", "epochs": "4", "batch": "32"}
+TRAINING = {**SIZED, "metrics": "params,flops,accuracy", "epochs": "4"}
 
 
 def arm(name: str, models: str, task: str = "") -> Arm:

@@ -16,7 +16,7 @@ Cost: half an hour on one CPU thread; about as long on a GPU (estimate); a minut
 from bench.questions import Ablation, Arm, Asked, Finding, Grid, predict
 
 IMAGES, MEMORY = "digits", "copy"
-COMMON = {"depth": "2", "metrics": "params,flops,accuracy", "batch": "32"}
+COMMON = {"depth": "2", "metrics": "params,flops,accuracy"}
 ON_DIGITS = {**COMMON, "params": "150k", "width": "64", "seq": "16", "task": "digits"}
 ON_COPY = {**COMMON, "params": "150k", "width": "64", "seq": "16", "task": "copy+items=10000", "epochs": "6"}
 """The width is given because canonical sizes of attention and gMLP never have both equal width and equal parameters."""

@@ -58,7 +58,10 @@ MALFORMED = {
     "a reference without FLOPs to match": f"{RUN} --reference gmlp",
     "matching of sizes that are set": f"{RUN} --width 64 --match flops",
     "attention of models without it": "plan --models gmlp --seq 17 --attention math",
-    "attention of trainings": f"{TRAINED} --attention math",
+    **{
+        f"{flag.split()[0]} of trainings": f"{TRAINED} {flag}"
+        for flag in ("--attention math", "--batch 8", "--batch-tokens 340", "--dtype bf16", "--engine compile")
+    },
     "rounds of counts": f"{RUN} --metrics params,flops --rounds 5",
     "a margin without times": f"{RUN} --metrics params --margin 0.1",
     "the largest batch as a batch": f"{RUN} --batch max",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bench import catalog, console
 from bench.commands.options import Options
 from bench.measure import environment
-from bench.needs import trains
+from bench.needs import depends_on_host, trains
 from bench.peers import own_code
 from bench.peers.own_import import children_end
 from bench.planning.request import Request, checked
@@ -199,7 +199,7 @@ def largest_rows(fitting: Mapping[str, LargestSizes]) -> list[dict[str, Any]]:
 
 
 def amount_text(plan: Plan) -> str:
-    """Say how many configurations a plan has, of which batch sizes if they are few, and how long they take.
+    """Say how many configurations a plan has, of which batch sizes if steps are measured and they are few, and how long they take.
 
     Suggests a smaller batch for a slow quick run that sets the batch and trains nothing.
     """
@@ -207,7 +207,7 @@ def amount_text(plan: Plan) -> str:
 
     num, seconds = len(plan.cells), estimated_seconds(plan)
     sizes = sorted({planned.cell.workload.batch_size for planned in plan.cells})
-    batch = "" if plan.question or len(sizes) > MAX_BATCHES else f", batch {', '.join(map(str, sizes))}"
+    batch = "" if plan.question or not depends_on_host(plan) or len(sizes) > MAX_BATCHES else f", batch {', '.join(map(str, sizes))}"
     text = f"{num} configuration{'s' if num > 1 else ''}{batch}, about {console.duration_text(seconds)}"
     sets_batch = not plan.question and not any(part.batching for part in plan.parts)
     is_slow = plan.settings.quick and seconds > LONG_QUICK_S and "accuracy" not in plan.metrics

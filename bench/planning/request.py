@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench import catalog
 from bench.measure.engines import EAGER, parse_engine
-from bench.needs import needs_task
+from bench.needs import needs_quiet, needs_task
 from bench.peers import own_code
 from bench.peers.names import OUTSIDE, PUBLISHERS, parse_outside, refuse_weights
 from bench.planning import values
@@ -252,6 +252,10 @@ class Request:
         return (max(1, round(self.batch_tokens / seq_len)),) if self.batch_tokens else self.batch
 
 
+def _not_only_trains(request: Request) -> bool:
+    return not any(map(needs_task, request.metrics)) or any(map(needs_quiet, request.metrics))
+
+
 def _wants_rounds(request: Request) -> bool:
     return any(catalog.load("metrics", metric).REPEAT == "round" for metric in request.metrics)
 
@@ -259,11 +263,13 @@ def _wants_rounds(request: Request) -> bool:
 Need = tuple[Callable[[Request], bool], str, str]
 FOR_TRAINING: Need = lambda request: "accuracy" in request.metrics, "the metric accuracy", "add accuracy to `metrics`"
 FOR_TIMES: Need = lambda request: "latency" in request.metrics, "the metric latency", "add latency to `metrics`"
-FOR_STEPS: Need = (
-    lambda request: "accuracy" not in request.metrics or bool({*request.metrics} - {"params", "flops", "accuracy", TUNING}),
-    "a metric that runs steps, because trainings leave the kernel to torch",
-    "add latency to `metrics`",
-)
+OF_TRAININGS = {
+    "attention": "leaves the kernel to torch",
+    **dict.fromkeys(("batch", "batch_tokens"), "has its own, `recipe=batch_size=64`"),
+    "dtype": "has its own, `recipe=precision=bf16-autocast`",
+    "engine": "has its own, `recipe=engine=graph`",
+}
+"""What a training does in place of reading a field of the timed workload."""
 FOR_BUDGET: Need = lambda request: bool(request.params), "a budget, but `width` sets the sizes", "add `params`"
 NEEDS: dict[str, Need] = {
     **dict.fromkeys(("match", "budget_scope"), FOR_BUDGET),
@@ -275,7 +281,10 @@ NEEDS: dict[str, Need] = {
     ),
     "rounds": (_wants_rounds, "a metric that is measured in rounds", "add latency to `metrics`"),
     **dict.fromkeys(("margin", "cold"), FOR_TIMES),
-    "attention": FOR_STEPS,
+    **{
+        field: (_not_only_trains, f"a metric that times or sizes single steps, because a training {does}", "add latency to `metrics`")
+        for field, does in OF_TRAININGS.items()
+    },
     **dict.fromkeys(("seeds", "epochs", "recipe", "lr_trials", "accuracy_seq", "save_weights"), FOR_TRAINING),
     "decay_trials": (lambda request: TUNING in request.metrics, "`lr_trials`", "add `lr_trials=5`"),
 }
