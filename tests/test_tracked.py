@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import re
 import subprocess
 from collections import Counter
@@ -17,6 +18,8 @@ FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 MEGABYTE = 1_000_000
 BUILT = (".parquet", "table.json", "report.html", "records.jsonl", "effects.json")
 """What is built again, or packed."""
+OF_A_MACHINE = re.compile(r"--(?:out|data-root) /\S*|/(?:tmp|home|root|work)/\S*")
+"""Paths that mean nothing to whoever repeats a command."""
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +62,16 @@ def test_tracked_files_keep_to_their_limits(tracked: dict[str, int]) -> None:
 def test_nothing_that_can_be_built_again_is_tracked(tracked: dict[str, int]) -> None:
     stored = [name for name in tracked if name.startswith(("results/", "reports/")) and name.endswith(BUILT)]
     assert not stored
+
+
+def test_no_stored_command_names_a_path_of_the_machine_that_ran_it(tracked: dict[str, int]) -> None:
+    plans = [name for name in tracked if name.startswith("results/") and name.endswith("plan.json.xz")]
+    verdicts = [name for name in tracked if name.startswith("reports/") and name.endswith("verdicts.json")]
+    assert len(plans) > 20
+    assert len(verdicts) > 10
+    texts = {name: lzma.decompress((ROOT / name).read_bytes()).decode() for name in plans}
+    texts |= {name: (ROOT / name).read_text(encoding="utf-8") for name in verdicts}
+    assert not {name: found for name, text in texts.items() if (found := OF_A_MACHINE.findall(text))}
 
 
 def test_every_link_leads_to_a_tracked_file(tracked: dict[str, int]) -> None:

@@ -191,10 +191,14 @@ HOSTS = {
     "zen3": "2026-11-30_cpu_replicate-amd-epyc-25-1-1-avx2",
     "zen4": "2026-11-27_cpu_replicate-amd-epyc-25-17-1-avx2-avx512-bf16-3421e9",
     "zen5": "2026-11-29_cpu_replicate-amd-epyc-26-2-1-avx2-avx512-bf16",
-    "xeon": "2026-11-26_cpu_replicate-intel-xeon-processor-6-167-1-amx-c7d188",
+    "xeon": "2026-12-01_cpu_replicate-intel-xeon-6-207-2-amx",
 }
 """Runs of the headline, one per type of host."""
-ZEN4_AVX2 = "2026-11-25_cpu_replicate-amd-epyc-25-17-1-avx2-640a1c"
+OLDER_HOSTS = {
+    "zen4_avx2": "2026-11-25_cpu_replicate-amd-epyc-25-17-1-avx2-640a1c",
+    "older_xeon": "2026-11-26_cpu_replicate-intel-xeon-processor-6-167-1-amx-c7d188",
+}
+"""The same in seven rounds, of other types."""
 OCCASIONS = {"second": f"{HOSTS['zen5']}_2", "third": f"{HOSTS['zen5']}_3"}
 """The same on the machine of zen5, one and five hours later."""
 MAMBA2, DELTA_RULE = "2026-11-25_cpu_peers_mamba2", "2026-11-25_cpu_peers_delta_rule"
@@ -322,7 +326,7 @@ PLACES: Mapping[str, Fillable] = {
     **{f"{host}_{name}": compared(run, text, **where) for host, run in HOSTS.items() for name, (text, where) in HEADLINE.items()},
     **{
         f"{host}_published": compared(run, "{ours/theirs}", {"ours": {"model": "gmlp-s"}, "theirs": {"model": "deit-s"}})
-        for host, run in HOSTS.items()
+        for host, run in {**HOSTS, **OLDER_HOSTS, **OCCASIONS}.items()
     },
     **{
         f"{occasion}_{name}": compared(run, text, **where)
@@ -331,9 +335,10 @@ PLACES: Mapping[str, Fillable] = {
         if name in ("equal_fused", "fused_17", "fused_257", "fused_4097", "explicit_1025")
     },
     **{
-        f"zen4_avx2_{name}": compared(ZEN4_AVX2, text, **where)
+        f"{host}_{name}": compared(run, text, **where)
+        for host, run in OLDER_HOSTS.items()
         for name, (text, where) in HEADLINE.items()
-        if name in ("equal_fused", "fused_4097")
+        if name in ("equal_fused", "fused_4097", "explicit_4097")
     },
     "pays_linear_avx2": pays_from(ESCAPE_EVERYWHERE[-1], COST, ESCAPING["linear"]),
     **{f"small_{n}": place(THREE, "{ratio:ratio}", model="gmlp", seq_len=n) for n in (17, 257)},
