@@ -29,7 +29,6 @@ def test_a_run_is_its_rows() -> None:
 
 COMMITTED = {
     "2026-11-20": ("published_pairs",),
-    "2026-11-23": ("peers_avx2",),
     "2026-11-24": ("trec",),
     "2026-11-26": ("token_mixing_cost", "attention_cost"),
     "2026-11-27": ("three_families",),

@@ -92,14 +92,13 @@ class ClosedForm:
 class ClosedCrossing:
     """The lengths at which two closed forms are equal, by scope.
 
-    `flops`, `params`: the crossings.
+    `flops`: the crossings.
     `ratios`: FLOPs of the first model over the second, at every length of the plan.
     """
 
     first: ClosedForm
     second: ClosedForm
     flops: Mapping[str, Crossovers]
-    params: Mapping[str, Crossovers]
     ratios: Mapping[str, Mapping[int, float]]
 
     @property
@@ -169,13 +168,11 @@ def closed_pairs(plan: Plan) -> list[ClosedCrossing]:
         if not is_compared or first.budget != second.budget:
             continue
         flops = {scope: (first.cost.flops(part), second.cost.flops(part)) for scope, part in SCOPES.items()}
-        params = {scope: (first.cost.params(part), second.cost.params(part)) for scope, part in SCOPES.items()}
         found.append(
             ClosedCrossing(
                 first=first,
                 second=second,
                 flops={scope: cost_crossovers(*pair, names) for scope, pair in flops.items()},
-                params={scope: cost_crossovers(*pair, names) for scope, pair in params.items()},
                 ratios={scope: {n: own.at(n) / other.at(n) for n in lengths} for scope, (own, other) in flops.items()},
             )
         )

@@ -214,8 +214,6 @@ BOUND = re.compile(r"\s*(\w+)\s*([<>])\s*(\d+(?:\.\d+)?)\s*")
 BOUNDED = (LATENCY_COLUMN, ACCURACY_COLUMN, *COUNTED_COLUMNS)
 """Columns that a bound may be set on."""
 ORDER = (DIFFERS, NOT_COMPARABLE, TOO_FEW, NOT_SHOWN)
-IDENTITY_COLUMNS = ("task", "width", "depth", "heads", "ffn_width", "batch_size", "phase", "engine", "dtype", "device", "attention")
-"""Columns in which two cells of one model and length may differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -349,7 +347,7 @@ def compare_two(first: StoredRun, second: StoredRun) -> TwoRuns:
     rows = ({row["cell_id"]: row for row in row_values(tables[0])}, {row["cell_id"]: row for row in row_values(tables[1])})
     if not rows[0].keys() & rows[1].keys():
         raise RequestError(
-            f"{first.folder} and {second.folder} have no configuration in common{_nearest(*rows)}",
+            f"{first.folder} and {second.folder} have no configuration in common",
             f"run the same request twice: bench run --plan {first.folder} --out NEW",
         )
     cells = sorted(compare_cells(first.times, second.times, _reasons(first, second, rows)), key=lambda c: ORDER.index(c.verdict))
@@ -366,20 +364,6 @@ def compare_two(first: StoredRun, second: StoredRun) -> TwoRuns:
         trained=trained,
         rows=rows,
     )
-
-
-def _nearest(first: Mapping[str, Mapping[str, Any]], second: Mapping[str, Mapping[str, Any]]) -> str:
-    """Say how two similar cells differ, for an error message.
-
-    The cells are the first two of one model and length.
-    """
-    for row in first.values():
-        for other in second.values():
-            if (row["model"], row["seq_len"]) == (other["model"], other["seq_len"]):
-                pairs = [(key, str(row.get(key)), str(other.get(key))) for key in IDENTITY_COLUMNS]
-                differing = [f"{key}: {before} and {after}" for key, before, after in pairs if before != after]
-                return f"; {row['model']} n={row['seq_len']} differs in {', '.join(differing)}" if differing else ""
-    return ""
 
 
 def _reasons(first: StoredRun, second: StoredRun, rows: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, str]:

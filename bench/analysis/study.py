@@ -30,7 +30,7 @@ from bench.planning.jobs import expected_jobs
 from bench.questions import Prediction
 from bench.reading.merge import merge_runs, rows_of_runs
 from bench.reading.store import StoredRun
-from bench.reading.table import SeedScores, control_of, is_extended, item_scores_of, row_values, trainings_of
+from bench.reading.table import SeedScores, control_of, item_scores_of, row_values, trainings_of
 from bench.reading.timings import Timings
 from bench.spec import MEASURED, NO_MATCH, Plan, Record
 from bench.timing_groups import compared_lengths, num_contrasts
@@ -317,7 +317,6 @@ def concerns_of(*runs: StoredRun, rows: pandas.DataFrame, left: int | None = Non
         num_missing=sum(map(num_missing, runs)) if left is None else left,
         timed=[r.outcome.values for run in runs for r in run.records if r.metric == "latency" and r.outcome.status == MEASURED],
         timings=[run.times for run in runs],
-        extended=any(is_extended(run) for run in runs),
         others=[run.environment for run in runs if run is not busiest],
     )
 

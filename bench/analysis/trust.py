@@ -103,7 +103,6 @@ def concerns(
     num_missing: int,
     timed: Sequence[Mapping[str, Any]] = (),
     timings: Sequence[Timings] = (),
-    extended: bool = False,
     others: Sequence[Mapping[str, Any]] = (),
 ) -> list[Concern]:
     """Return all concerns, serious ones first.
@@ -115,7 +114,6 @@ def concerns(
     `num_missing`: planned jobs that were not run.
     `timed`: the values recorded with each latency.
     `timings`: the latencies of each run.
-    `extended`: rounds were added because of their outcome.
     `others`: for merged runs, the environments of the other runs.
     """
     environments = (environment, *others)
@@ -136,7 +134,6 @@ def concerns(
         *_restless(timed),
         *_common_drift(timings),
         *_too_fast(rows),
-        *_extended(extended=extended),
         *_changed_host(environments),
         *(_unknown_host(environments) if "latency" in metrics else ()),
         *_code(environment),
@@ -321,15 +318,6 @@ def _restless(timed: Sequence[Mapping[str, Any]]) -> Iterator[Concern]:
             text=f"{sum(known)} bursts in {sum(map(bool, known))} of {len(known)} timed jobs began while the previous process was still busy",
             advice="the previous process's threads kept spinning for more than a second; measure with fewer --threads",
             serious=sum(map(bool, known)) > MAX_SHARE_OF_JOBS * len(known),
-        )
-
-
-def _extended(*, extended: bool) -> Iterator[Concern]:
-    if extended:
-        yield Concern(
-            text="extended, level not guaranteed: rounds were added to unstable configurations",
-            advice="if data decide the number of rounds, intervals miss the truth more often than stated; publish a run of planned size",
-            serious=False,
         )
 
 

@@ -151,7 +151,7 @@ def _plan(runs: Sequence[StoredRun]) -> Plan:
         metrics=_unique(metric for plan in plans for metric in plan.metrics),
         cells=tuple(cells[cell_id] for cell_id in _unique(p.cell.cell_id for plan in plans for p in plan.cells)),
         skipped=_unique(skipped for plan in plans for skipped in plan.skipped),
-        settings=dataclasses.replace(base.settings, rounds=sum(map(_num_rounds, runs))),
+        settings=dataclasses.replace(base.settings, rounds=sum(run.plan.settings.rounds for run in runs)),
         # empty means all lengths, so if any is empty, the result is empty
         accuracy_seq_lens=_unique(n for found in lengths for n in found) if all(lengths) else (),
         parts=tuple(part for run in runs for part in _parts(run)),
@@ -190,7 +190,7 @@ def _records(runs: Sequence[StoredRun]) -> Iterator[Record]:
             if renumbered.key not in seen:
                 seen.add(renumbered.key)
                 yield renumbered
-        offset += _num_rounds(run)
+        offset += run.plan.settings.rounds
 
 
 def _for_all_cells(records: Sequence[Record], plan: Plan) -> Iterator[Record]:
@@ -207,11 +207,6 @@ def _for_all_cells(records: Sequence[Record], plan: Plan) -> Iterator[Record]:
 
 def _training(cell: Cell) -> tuple[str, str, Recipe | None]:
     return (cell.model.canonical, cell.workload.task, cell.workload.recipe)
-
-
-def _num_rounds(run: StoredRun) -> int:
-    """Return the run's number of rounds, including those added for unstable cells."""
-    return max([run.plan.settings.rounds, *(record.repeat + 1 for record in run.records if _by_round(record.metric))])
 
 
 def _by_round(metric: str) -> bool:

@@ -198,14 +198,6 @@ def control_of(run: StoredRun) -> dict[str, Any] | None:
     return None
 
 
-def is_extended(run: StoredRun) -> bool:
-    """Return whether more rounds were measured than planned.
-
-    The data then chose the number of rounds, so intervals may miss their level.
-    """
-    return any(record.metric == "latency" and record.repeat >= run.plan.settings.rounds for record in run.records)
-
-
 def item_scores_of(run: StoredRun) -> dict[str, SeedScores]:
     """Return the test items' scores of every trained model, by cell id.
 

@@ -89,7 +89,9 @@ def find_revision(
         return Revision(name=name, commit=commit, dirty=bool(_git(repository, "status", "--porcelain", "--", *packages)))
     for file in needed:
         if _git(repository, "cat-file", "-e", f"{commit}:{file}") is None:
-            raise RequestError(f"revision {name} has no {file}, which is needed to measure it", _hint_of_first_measurable(repository, file))
+            raise RequestError(
+                f"revision {name} has no {file}, which is needed to measure it", "name a later revision, or check the file's name"
+            )
     return Revision(name=name, commit=commit)
 
 
@@ -117,13 +119,6 @@ def checked_out(revisions: Sequence[Revision], repository: Path = OWN_FOLDER, *,
             if _git(repository, *QUIET, "worktree", "add", "--detach", str(tree), revision.commit) is None:
                 raise RequestError(f"git cannot check out {revision.name} to {tree}", f"try: git worktree add --detach DIR {revision.name}")
         yield
-
-
-def _hint_of_first_measurable(repository: Path, file: str) -> str:
-    added = (_git(repository, "log", "--diff-filter=A", "--reverse", f"--abbrev={SHORT}", "--format=%h", "--", file) or "").split()
-    if added:
-        return f"the first revision that can be measured is {added[0]}"
-    return "no revision before the working tree can be measured" if (repository / file).exists() else "it was never there: check its name"
 
 
 def _git(repository: Path, *arguments: str) -> str | None:

@@ -113,7 +113,7 @@ GATING = "2026-11-25_cpu_spatial_gating"
 RECIPE, WHOLE = "2026-11-28_cpu_vision_recipe", "2026-11-26_cpu_vision_recipe_whole"
 ADDED, REMOVED = "added to the basic recipe", "removed from the full recipe"
 NORMS, PRECISION, SCALE = "2026-11-25_cpu_normalisation", "2026-11-25_cpu_precision", "2026-11-26_cpu_scale"
-PEERS, POSITIONS = "2026-11-23_cpu_peers", "2026-11-26_cpu_positions"
+PEERS, POSITIONS = "2026-12-01_cpu_peers", "2026-11-26_cpu_positions"
 HEAD, HEADS = "2026-11-29_cpu_attention_head", "2026-11-29_cpu_attention_head_width"
 ATTENTION, MODES = "2026-11-26_cpu_attention", "2026-11-29_cpu_architecture_mode"
 RECALL_8 = "2026-11-30_cpu_recall"
@@ -202,7 +202,7 @@ OLDER_HOSTS = {
 OCCASIONS = {"second": f"{HOSTS['zen5']}_2", "third": f"{HOSTS['zen5']}_3"}
 """The same on the machine of zen5, one and five hours later."""
 MAMBA2, DELTA_RULE = "2026-11-25_cpu_peers_mamba2", "2026-11-25_cpu_peers_delta_rule"
-PEERS_CAPPED, PEERS_BF16 = "2026-11-23_cpu_peers_avx2", "2026-11-23_cpu_peers_bf16"
+PEERS_BF16 = "2026-11-23_cpu_peers_bf16"
 PEERS_AVX2 = {"infer": "2026-11-30_cpu_peers_avx2", "train": "2026-11-30_cpu_peers_avx2_train"}
 BF16_ATTENTION, BF16_GATE = "2026-11-25_cpu_bf16_attention", "2026-11-25_cpu_gate_bf16"
 INFER_AND_TRAIN = "{our_infer/their_infer} | {our_train/their_train}"
@@ -218,23 +218,14 @@ BESIDE: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     for name, mixer, peer in (("mamba2", "state_space", "mamba2"), ("delta_rule", "delta_rule", "gated_delta_net"))
 }
 """Our causal mixer and that of transformers, in both phases."""
-OURS_AND_THEIRS = {
-    "gmlp": ("gmlp+pool=mean", "python:bench.peers.timm:gmlp"),
-    "vit": ("vit", "python:bench.peers.timm:vit"),
-    "transformer": ("transformer", "python:bench.peers.torch_nn:transformer"),
-}
 FASTEST_IN_BF16 = {
-    ("gmlp", 65): "timm:gmlp",
-    ("gmlp", 257): "g_mlp_pytorch:gmlp",
-    **{("vit", n): "vit_pytorch:vit" for n in (65, 257)},
-    **{("transformer", n): "torch_nn:transformer" for n in (65, 257)},
+    ("gmlp", 65): ("g_mlp_pytorch:gmlp", "timm:gmlp"),
+    ("gmlp", 257): ("g_mlp_pytorch:gmlp", "g_mlp_pytorch:gmlp"),
+    ("vit", 65): ("vit_pytorch:vit", "vit_pytorch:vit"),
+    ("vit", 257): ("timm:vit", "vit_pytorch:vit"),
+    **{("transformer", n): ("torch_nn:transformer",) * 2 for n in (65, 257)},
 }
-
-
-def by_onednn(run: str, phase: str, ours: str, theirs: str) -> Place:
-    """Ours by the engine onednn over a peer as shipped, at n = 257 and batch 32."""
-    rows = {"ours": {"model": ours, "engine": "onednn"}, "theirs": {"model": theirs, "engine": "eager"}}
-    return Place(run=run, text="{ours/theirs}", where={"phase": phase, "seq_len": 257, "batch_size": 32, "dtype": "fp32"}, rows=rows)
+"""By model and length, on Intel and on AMD."""
 
 
 HEAD_WIDTHS = "width of a head at equal parameters"
@@ -349,34 +340,25 @@ PLACES: Mapping[str, Fillable] = {
         for n in (257, 1025, 4097)
     },
     **{
-        f"avx_{name}": cells(*(by_onednn(run, phase, *models) for phase in ("infer", "train") for run in (PEERS_CAPPED, PEERS)))
-        for name, models in OURS_AND_THEIRS.items()
-    },
-    **{
-        f"over_vit_{n}": Place(
-            run=PEERS,
-            text="{gmlp_timm/vit_timm} | {gmlp/vit}",
-            where={"seq_len": n, "batch_size": 32, "phase": "infer", "dtype": "fp32"},
-            rows={
-                "gmlp_timm": {"model": "python:bench.peers.timm:gmlp", "engine": "eager"},
-                "vit_timm": {"model": "python:bench.peers.timm:vit", "engine": "eager"},
-                "gmlp": {"model": "gmlp+pool=mean", "engine": "onednn"},
-                "vit": {"model": "vit", "engine": "onednn"},
-            },
+        f"bf16_{name}_{n}": cells(
+            *(
+                compared(
+                    run,
+                    "{eager/theirs} | {onednn/theirs}",
+                    {
+                        "theirs": {"model": f"python:bench.peers.{peer}", "engine": "eager"},
+                        **{
+                            engine: {"model": {"gmlp": "gmlp+pool=mean"}.get(name, name), "engine": engine}
+                            for engine in ("eager", "onednn")
+                        },
+                    },
+                    seq_len=n,
+                    dtype="bf16",
+                )
+                for run, peer in zip((PEERS, PEERS_BF16), peers, strict=True)
+            )
         )
-        for n in (257, 1025)
-    },
-    **{
-        f"bf16_{name}_{n}": Place(
-            run=PEERS_BF16,
-            text="{eager/theirs} | {onednn/theirs} | {onednn/eager}",
-            where={"seq_len": n},
-            rows={
-                "theirs": {"model": f"python:bench.peers.{peer}", "engine": "eager"},
-                **{engine: {"model": OURS_AND_THEIRS[name][0], "engine": engine} for engine in ("eager", "onednn")},
-            },
-        )
-        for (name, n), peer in FASTEST_IN_BF16.items()
+        for (name, n), peers in FASTEST_IN_BF16.items()
     },
     **{
         f"bf16_attention_{n}": Place(
@@ -630,8 +612,11 @@ PLACES: Mapping[str, Fillable] = {
     },
     **{
         f"engine_{family.lower()}_{phase}_{peer}": cells(
-            *(peer_mean(PEERS, f"{family}, {phase}", PEER_NAMES.get(peer, peer), kind) for kind in ("both eager", "both onednn")),
-            peer_mean(PEERS_AVX2[phase], f"{family}, {phase}", PEER_NAMES.get(peer, peer), "both eager"),
+            *(
+                peer_mean(run, f"{family}, {phase}", PEER_NAMES.get(peer, peer), kind)
+                for run in (PEERS, PEERS_AVX2[phase])
+                for kind in ("both eager", "both onednn")
+            ),
         )
         for family, peers in OF_PEERS.items()
         for phase in ("infer", "train")

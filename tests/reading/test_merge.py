@@ -139,18 +139,3 @@ def test_each_cell_keeps_the_seeds_that_its_own_runs_planned(num_seeds: tuple[in
     assert found == {("gmlp", False): first, ("vit", False): first, ("vit", True): second}
     again = merge_runs([scored("a", LONG, 0.9, seeds=first), scored("b", LONG, 0.9, seeds=second)]).plan
     assert set(again.seeds_by_cell.values()) == {max(num_seeds)}
-
-
-def test_rounds_that_unstable_cells_got_on_top_are_not_mixed_with_the_next_runs() -> None:
-    first, second = stored("a", planned()), stored("b", planned(), latency_ms=2.0)
-    cell = planned().cells[0].cell.cell_id
-    further = [dataclasses.replace(r, repeat=r.repeat + ROUNDS) for r in first.records if r.subject_id == cell and r.metric == "latency"]
-    retried = dataclasses.replace(first, records=(*first.records, *further))
-    for order in ([retried, second], [second, retried]):
-        found = merge_runs(order).times
-        assert len(found[cell]) == 3 * ROUNDS
-        assert {len(times) for times in found.values()} == {2 * ROUNDS, 3 * ROUNDS}
-        by_round: dict[int, set[float]] = {}
-        for place, latency_ms in (pair for times in found.values() for pair in times.items()):
-            by_round.setdefault(place, set()).add(latency_ms)
-        assert all(len(times) == 1 for times in by_round.values())  # no round has times of both runs

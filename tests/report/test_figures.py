@@ -17,7 +17,7 @@ from bench.report.page import brief, build_document
 
 RESULTS = Path(__file__).parents[2] / "results"
 REPORTS = Path(__file__).parents[2] / "reports"
-PEERS = "2026-11-23_cpu_peers"
+PEERS = "2026-12-01_cpu_peers"
 EXPECTED = {
     "2026-11-27_cpu_sequence_length": ["growth", "relative-time", "flops-crossing", "quality", "training-curves", "effects"],
     "2026-11-27_cpu_three_families": ["growth", "relative-time", "quality", "training-curves"],

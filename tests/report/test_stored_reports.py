@@ -20,7 +20,7 @@ from bench.spec import PLAN
 pytestmark = pytest.mark.slow
 RESULTS = Path(__file__).parents[2] / "results"
 RUNS = sorted(path.name for path in RESULTS.iterdir() if path.is_dir() and is_stored(path / PLAN) and holds_records(path))
-LARGEST = ("2026-11-27_cpu_sequence_length", "2026-11-23_cpu_peers")
+LARGEST = ("2026-11-27_cpu_sequence_length", "2026-12-01_cpu_peers")
 MAX_BYTES = 1_000_000
 MAX_LINES = 150
 

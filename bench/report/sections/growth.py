@@ -89,24 +89,22 @@ def measured_crossing_table(found: Sequence[PairCrossing]) -> Table:
 
 
 def closed_crossing_table(found: Sequence[ClosedCrossing]) -> Table:
-    """Return the n at which two closed forms cost the same."""
+    """Return the n at which two closed forms have equal FLOPs."""
     lengths = sorted({n for pair in found for n in pair.ratios["blocks"]})[-2:]
     rows = [
         {
-            "quantity": name,
             "budget": pair.first.budget,
             "scope": scope,
             **{place: f"{form.model} ({form.shape})" for place, form in (("first", pair.first), ("second", pair.second))},
-            **_crossings(crossovers[scope]),
-            "otherwise": crossovers[scope].none,
-            **{f"ratio_{n}": pair.ratios[scope][n] if name == "FLOPs" else None for n in lengths},
+            **_crossings(pair.flops[scope]),
+            "otherwise": pair.flops[scope].none,
+            **{f"ratio_{n}": pair.ratios[scope][n] for n in lengths},
         }
         for pair in found
-        for name, crossovers in (("FLOPs", pair.flops), ("parameters", pair.params))
         for scope in SCOPES
     ]
     columns = (
-        *(plain("quantity"), plain("first"), plain("second"), number("budget", "budget", numbers.count), plain("scope", "of")),
+        *(plain("first"), plain("second"), number("budget", "budget", numbers.count), plain("scope", "of")),
         *(EQUAL_AT, plain("otherwise")),
         *(number(f"ratio_{n}", f"first / second at n = {n}", _fixed) for n in lengths),
     )
@@ -174,7 +172,7 @@ MEASURED_CROSSINGS = (
     "between them is interpolated in log n. Pairs: gMLP or a block with attention with every other model, and one model under two kernels."
 )
 CLOSED = (
-    "The n at which two models cost the same by their closed forms, for the blocks alone and for the whole model. Each model keeps its shape, "
+    "The n at which two models have equal FLOPs by their closed forms, for the blocks alone and for the whole model. Each model keeps its shape, "
     "and mixers in chunks or blocks, which pad the last one, are left out."
 )
 

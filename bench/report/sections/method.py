@@ -44,12 +44,9 @@ def how_numbers_were_made(study: Study) -> tuple[Block, ...]:
 
 
 def absent(frame: pandas.DataFrame, metrics: tuple[str, ...]) -> list[str]:
-    """Return sentences on topics without values, by reason."""
-    missing = {topic: metric for topic, (metric, column) in TOPICS.items() if frame[column].isna().all()}
-    not_requested = [topic for topic, metric in missing.items() if metric not in metrics]
-    not_measured = [topic for topic, metric in missing.items() if metric in metrics]
-    sentences = [f"Not requested in this run: {', '.join(not_requested)}."] if not_requested else []
-    return [*sentences, *([f"Requested, but without any value: {', '.join(not_measured)}."] if not_measured else []), *no_energy(frame)]
+    """Return sentences on topics that were not requested, and on why rows have no energy."""
+    not_requested = [topic for topic, (metric, column) in TOPICS.items() if metric not in metrics and frame[column].isna().all()]
+    return [*([f"Not requested in this run: {', '.join(not_requested)}."] if not_requested else []), *no_energy(frame)]
 
 
 def no_energy(frame: pandas.DataFrame) -> list[str]:
@@ -78,9 +75,7 @@ def _where_timed(study: Study) -> str:
     """Say on which processors the members of a group ran; "" if they were not pinned in turn to several, if no record says so, and on a GPU."""
     timed = [record.outcome.values for record in study.records if record.metric == "latency" and record.outcome.status == MEASURED]
     sets = {tuple(values["processors"]) for values in timed if "processors" in values}
-    if not sets or study.plan.cells[0].cell.workload.device != "cpu":
-        return ""
-    if len(sets) == 1:
+    if len(sets) < 2 or study.plan.cells[0].cell.workload.device != "cpu":
         return ""
     places = " and ".join("+".join(map(str, processors)) for processors in sorted(sets))
     return f"All members of a group ran on the same processors, from round to round on {places}. "

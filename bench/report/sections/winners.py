@@ -19,9 +19,8 @@ from bench.analysis.frame import WORK_KEYS, constant_work, varying, work_text
 from bench.analysis.ratios import RankedModel, Ranking
 from bench.analysis.sizes import TOLERANCE, unlike_sizes
 from bench.analysis.study import Study
-from bench.reading.table import row_values
 from bench.report.charts.style import role_of
-from bench.report.document import Block, Field, Paragraph, Strip, TableBlock
+from bench.report.document import Block, Field, Strip, TableBlock
 from bench.report.sections.wording import SIZES, join_names, size_note, spell_out_model, spell_out_policy
 from bench.report.tables import Table
 from bench.spec import NO_MATCH
@@ -393,47 +392,12 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-MAX_UNEQUAL = 2
-MATCHED = ("params", "flops")
-"""Policies that match cost."""
-UNEQUAL_BOUND = 0.5
-"""Shapes are very unequal if one model is narrower than this part of another's width, or more of its parameters depend on n."""
-
-
 def pair_blocks(study: Study) -> tuple[Block, ...]:
-    """Return every model against the fastest of its condition, and the conditions of unequal shapes."""
+    """Return every model against the fastest of its condition."""
     if not any(ranking.others for ranking in study.winners):
         return ()
     keys = (*varying(study.frame), "size")
-    notes = tuple(Paragraph(text=text) for text in unequal_shapes(study.frame))
-    return (*notes, TableBlock(table=pair_table(study.winners, keys), caption=_pair_caption(study)))
-
-
-def unequal_shapes(frame: pandas.DataFrame) -> list[str]:
-    """Name lengths at which models of equal cost have very different shapes.
-
-    Shapes differ a lot if one model is less than half as wide as another, or if most of its parameters depend on n.
-    """
-    compared = frame[frame["match"].isin(MATCHED) & frame["width"].notna()]
-    found = []
-    for (_, n), members in compared.drop_duplicates(["model", "size", "seq_len"]).groupby(["size", "seq_len"], sort=False):
-        if len(members) < 2:
-            continue
-        shares = (members["params_seq"] / members["params"]).fillna(0.0)
-        if members["width"].min() >= UNEQUAL_BOUND * members["width"].max() and shares.max() <= UNEQUAL_BOUND:
-            continue
-        narrow, wide = (members.loc[places] for places in (members["width"].idxmin(), members["width"].idxmax()))
-        facts = [
-            f"{numbers.percent(row['params_seq'] / row['params'])} of {row['model']}'s parameters depend on n"
-            for row in row_values(members[shares > UNEQUAL_BOUND])
-        ]
-        if narrow["width"] < UNEQUAL_BOUND * wide["width"]:
-            facts.insert(
-                0, f"{narrow['model']} has width {numbers.whole(narrow['width'])} and {wide['model']} {numbers.whole(wide['width'])}"
-            )
-        found.append(f"at n = {numbers.whole(n)}, {', and '.join(facts)} (for one width: --width {numbers.whole(wide['width'])})")
-    more = f", and {len(found) - MAX_UNEQUAL} more" if len(found) > MAX_UNEQUAL else ""
-    return [f"Models of equal cost have very different shapes: {'; '.join(found[:MAX_UNEQUAL])}{more}."] if found else []
+    return (TableBlock(table=pair_table(study.winners, keys), caption=_pair_caption(study)),)
 
 
 def pair_table(rankings: Sequence[Ranking], keys: Sequence[str]) -> Table:
