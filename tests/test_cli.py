@@ -210,7 +210,7 @@ def test_a_run_ends_with_paths_two_lines_of_notes_and_its_answer(tmp_path: Path,
     code, out, err = answer(f"{RUN} --width 16 --depth 1 --metrics params --quick --on inline --out {tmp_path}/mine")
     assert code == 0
     opening, results, report, first, more = err.splitlines()
-    assert opening.startswith(f"{tmp_path / 'mine'}: 4 configurations, batch 32, about ")
+    assert opening.startswith(f"{tmp_path / 'mine'}: 4 configurations, about ")
     assert (results, report.partition(":")[0]) == (f"results: {tmp_path / 'mine'}", "report")
     assert first.partition(":")[0] in ("note", "WARNING")
     assert more.startswith("advice")

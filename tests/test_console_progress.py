@@ -46,7 +46,9 @@ def test_a_message_is_of_the_job_that_sends_it_whichever_began_first(
 ) -> None:
     """Trainings take turns, and several nodes work at once."""
     monkeypatch.setattr("bench.console_progress.PLAIN_REPORT_S", -1.0)
-    first, other = found = [job for job in jobs(small_plan(models="gmlp,vit", task="digits", metrics="accuracy")) if not job.repeat]
+    first, other = found = [
+        job for job in jobs(small_plan(models="gmlp,vit", batch="", task="digits", metrics="accuracy")) if not job.repeat
+    ]
     progress = JobProgress(found)
     progress.starting(first)
     for job in (other, first):

@@ -50,4 +50,4 @@ def test_a_process_of_its_own_measures_both() -> None:
     [("params,flops", False, False), ("params,latency", False, True), ("accuracy", False, True), ("latency", True, False)],
 )
 def test_a_run_is_timed_by_what_it_repeats_and_a_quick_one_in_its_rounds_only(metrics: str, quick: bool, timed: bool) -> None:
-    assert needs_short_ceilings(small_plan(Settings(quick=quick), metrics=metrics, task="digits")) is timed
+    assert needs_short_ceilings(small_plan(Settings(quick=quick), batch="", metrics=metrics, task="digits")) is timed

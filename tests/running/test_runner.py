@@ -104,7 +104,7 @@ def test_another_plan_or_another_machine_is_refused(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.usefixtures("in_tmp")
 def test_trainings_alone_go_on_elsewhere_and_the_folder_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan, folder = planned(seq="5", width="8", depth="1", task="digits", metrics="params,accuracy"), Path("mine")
+    plan, folder = planned(seq="5", width="8", depth="1", batch="", task="digits", metrics="params,accuracy"), Path("mine")
     true_facts = {**environment.inspect_environment(threads=1, device="cpu"), "cpu_type": "x"}
 
     def execute_on(**changes: str) -> runner.RunResult:
@@ -164,7 +164,7 @@ def test_a_run_moves_once_all_its_times_are_measured(monkeypatch: pytest.MonkeyP
 
 
 def test_unfinished_trainings_are_kept_where_the_user_says(in_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = planned(seq="5", width="8", depth="1", task="digits", metrics="params,accuracy", models="gmlp")
+    plan = planned(seq="5", width="8", depth="1", batch="", task="digits", metrics="params,accuracy", models="gmlp")
     seen: list[str] = []
     went_on: list[bool] = []
 
