@@ -12,8 +12,8 @@ In bf16, torch's own products already use oneDNN, so peers are also timed with o
 Source: the implementations that people install: timm (huggingface/pytorch-image-models), torchvision, lucidrains' g-mlp-pytorch and vit-pytorch, and
 torch.nn.TransformerEncoder. arXiv 2105.08050 (gMLP), 2010.11929 (ViT), 2012.12877 (DeiT), 1706.03762 (Transformer), 2105.01601 (MLP-Mixer).
 
-Cost: about an hour on one CPU thread in twelve rounds (estimate), most of it first calls; nine rounds are the fewest that decide the seven ratios
-of a place together. About three hours on a GPU, mostly compiling (estimate); three minutes with --quick on a CPU.
+Cost: one and a half to two hours on one CPU thread in twelve rounds, most of it first calls; nine rounds are the fewest that decide the seven
+ratios of a place together. About three hours on a GPU, mostly compiling (estimate); three minutes with --quick on a CPU.
 """
 
 from bench.questions import LOWER, Ablation, Arm, Grid, Prediction, predict
