@@ -252,3 +252,15 @@ def test_a_pair_of_unlike_size_is_not_called_equal() -> None:
     told = " ".join(answer_sentences(study(stored_run(plan, unlike))))
     assert "not significant" not in told
     assert "undecided (not tested between models of unlike size)" in told
+
+
+def test_a_diverged_seed_is_counted_and_its_model_not_claimed_worse(tmp_path: Path, answer: Answer) -> None:
+    def some(job: Job, good: Outcome) -> Outcome:
+        lost = job.repeat == 1 and job.cell.model.family == "vit"
+        return Outcome(status="diverged", reason="loss is not finite") if lost else good
+
+    code, out, _ = answer("compare", write_run(tmp_path / "results" / "made", planned(), trained(some)))
+    assert code == 0
+    assert "Not decided (only 4 of 5 seeds have a result): gmlp and vit" in " ".join(out.split())
+    assert "gmlp above transformer" in out
+    assert "gmlp above vit" not in out
